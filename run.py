@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Sets up everything in .venv, then runs the demo or the tests. Needs Python 3.11 or newer, nothing else.
+
+python3 run.py demo [ARGUMENT ...]           the same as `tenure demo ARGUMENT ...`
+python3 run.py test [ARGUMENT ...]           all checks, then `pytest ARGUMENT ...`
+python3 run.py test --fast [ARGUMENT ...]    without the tests that start members, Spark or Docker
+
+What is installed is pinned with hashes: requirements.lock (tests) or requirements-run.lock (demo). As long as
+these stay the same, a second run installs nothing.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+LOCKS = {"demo": ROOT / "requirements-run.lock", "test": ROOT / "requirements.lock"}
+CHECKS = [["ruff", "check"], ["mypy"], ["lint-imports"]]
+FAST = "not cluster and not spark and not docker and not slow"
+FULL = "not slow"
+
+
+def main(arguments):
+    if sys.version_info < (3, 11):
+        sys.exit("Tenure needs Python 3.11 or newer; this is {}.{}.".format(*sys.version_info))
+    if not arguments or arguments[0] not in LOCKS:
+        sys.exit(__doc__.strip())
+    command, *rest = arguments
+    set_up(command)
+    os.chdir(ROOT)
+    os.environ["PATH"] = os.pathsep.join([str(VENV / "bin"), os.environ.get("PATH", os.defpath)])
+    os.environ.pop("PYTHONPATH", None)
+    if command == "demo":
+        os.execv(VENV / "bin" / "tenure", ["tenure", "demo", *rest])
+    sys.exit(test(rest))
+
+
+def test(arguments):
+    """Runs every check, also after one has failed; pytest comes last, so that its closing line is the last."""
+    fast = "--fast" in arguments
+    arguments = [argument for argument in arguments if argument != "--fast"]
+    pytest = ["pytest", "-m", FAST if fast else FULL, *arguments]
+    failed = [command[0] for command in [*CHECKS, pytest] if not succeeds(command)]
+    if failed:
+        print("failed: " + ", ".join(failed), file=sys.stderr)
+    return bool(failed)
+
+
+def succeeds(command):
+    print("$ " + " ".join(command), flush=True)
+    return subprocess.run([VENV / "bin" / command[0], *command[1:]]).returncode == 0
+
+
+def set_up(command):
+    """Makes .venv hold what `command` needs, and the project itself in editable form."""
+    wanted = stamp(LOCKS[command])
+    found = {path.read_text() for path in VENV.glob("installed-*")}
+    if wanted in found or command == "demo" and stamp(LOCKS["test"]) in found:
+        return
+    current = {stamp(lock) for lock in LOCKS.values()}
+    if not found or not found <= current:
+        print("Setting up .venv …", flush=True)
+        if subprocess.run([sys.executable, "-m", "venv", "--clear", VENV]).returncode:
+            sys.exit("Python's venv module did not work; on Debian and Ubuntu: apt install python3-venv")
+    print("Installing what {} pins …".format(LOCKS[command].name), flush=True)
+    pip("--require-hashes", "-r", LOCKS[command])
+    pip("--no-deps", "--no-build-isolation", "-e", ROOT)
+    (VENV / ("installed-" + LOCKS[command].name)).write_text(wanted)
+
+
+def pip(*arguments):
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
+    if subprocess.run([VENV / "bin" / "python", "-m", "pip", "install", *quiet, *arguments]).returncode:
+        sys.exit("The installation failed; what pip says above tells why. Nothing was left half done: run it again.")
+
+
+def stamp(lock):
+    """What an installation depends on. A moved checkout or another Python needs a new one."""
+    parts = [lock.read_bytes(), (ROOT / "pyproject.toml").read_bytes(), str(ROOT).encode(), sys.version.encode()]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
