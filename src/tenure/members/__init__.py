@@ -1,0 +1,45 @@
+"""Members: Hazelcast JVMs that Tenure fetches, configures and runs as child processes."""
+
+from tenure.members.config import member_attributes, member_config
+from tenure.members.errors import (
+    ChecksumMismatch,
+    JarUnavailable,
+    MemberDidNotStart,
+    MemberError,
+    NoJava,
+    PortTaken,
+    StoodAlone,
+    TooLittleMemory,
+    WrongVersion,
+)
+from tenure.members.jar import Progress, fetch_jar, rich_progress
+from tenure.members.java import Java, find_java
+from tenure.members.member import Member, free_port, open_member, open_members, prepare, start_member
+from tenure.members.settings import HAZELCAST_VERSION, MemberSettings
+
+__all__ = [
+    "HAZELCAST_VERSION",
+    "ChecksumMismatch",
+    "JarUnavailable",
+    "Java",
+    "Member",
+    "MemberDidNotStart",
+    "MemberError",
+    "MemberSettings",
+    "NoJava",
+    "PortTaken",
+    "Progress",
+    "StoodAlone",
+    "TooLittleMemory",
+    "WrongVersion",
+    "fetch_jar",
+    "find_java",
+    "free_port",
+    "member_attributes",
+    "member_config",
+    "open_member",
+    "open_members",
+    "prepare",
+    "rich_progress",
+    "start_member",
+]

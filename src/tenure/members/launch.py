@@ -1,0 +1,107 @@
+"""The command that runs a member, and the lifeline that ends it with its parent.
+
+    parent ── holds the pipe ──> sh ── exec ──> java
+                                  └─ watcher: reads the pipe; end of file means the parent is gone: kill -9 java
+
+The kernel closes the pipe however the parent ends, kill -9 included. (Asking the kernel to signal a
+child when its parent dies follows the *thread* that started it, and ours are short-lived.) The watcher
+is a forked shell of under a megabyte. A line through the pipe ends it in peace.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+from tenure.members.java import Java
+from tenure.members.settings import HAZELCAST_VERSION, MemberSettings
+
+__all__ = ["Archive", "jvm_command", "release", "spawn"]
+
+_MAIN = "com.hazelcast.core.server.HazelcastMemberStarter"
+
+_OPENED = (
+    "java.base/java.lang",
+    "java.base/java.nio",
+    "java.base/sun.nio.ch",
+    "java.management/sun.management",
+    "jdk.management/com.sun.management.internal",
+)
+"""What Hazelcast asks for; without it, it warns at each start."""
+
+_LIFELINE = 'exec 3<&0; { read -r _ <&3 || kill -9 $$; } >/dev/null 2>&1 & exec "$@" 3<&- </dev/null'
+
+
+class Archive:
+    """The archive of loaded classes that halves a member's start; one per Java and jar.
+
+    Java takes it if it fits and ignores it otherwise. It is written when a Java that was told so exits in
+    peace, under another name first, so that no member ever maps half of one.
+    """
+
+    def __init__(self, folder: Path, java: Java, jar: Path) -> None:
+        self.path = folder / f"{jar.stem}-java{java.version.replace('/', '_')}.jsa"
+        self.unfinished = folder / f".{self.path.name}.{os.getpid()}-{os.urandom(4).hex()}"
+
+    def options(self, *, record: bool) -> list[str]:
+        quiet = ["-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr"]
+        if self.path.exists():
+            return [f"-XX:SharedArchiveFile={self.path}", *quiet]
+        return [f"-XX:ArchiveClassesAtExit={self.unfinished}", *quiet] if record else []
+
+    def keep(self) -> bool:
+        """Put in place what the member wrote on its way out, if it did."""
+        try:
+            self.unfinished.replace(self.path)
+        except OSError:
+            return False
+        return True
+
+    def discard(self) -> None:
+        self.unfinished.unlink(missing_ok=True)
+
+
+def jvm_command(
+    settings: MemberSettings, java: Java, jar: Path, config: Path, archive: Archive | None, *, record: bool
+) -> list[str]:
+    """The member's command line. `record`: this run may write the class-data archive when it exits."""
+    return [
+        str(java.executable),
+        f"-Xms{settings.heap_initial_mib}m",
+        f"-Xmx{settings.heap_max_mib}m",
+        "-XX:+UseSerialGC",  # the smallest and, on few cores, the quickest to start
+        "-XX:+ExitOnOutOfMemoryError",  # a member without memory is worse than none
+        "-XX:-UsePerfData",
+        *(archive.options(record=record) if archive else ()),
+        *(f"--add-opens={module}=ALL-UNNAMED" for module in _OPENED),
+        "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+        f"-Dhazelcast.config={config}",
+        "-Dhazelcast.ignoreXxeProtectionFailures=true",  # smaller Javas have no XML parser that offers it
+        *settings.jvm_options,
+        "-cp",
+        str(jar),
+        _MAIN,
+    ]
+
+
+def spawn(command: list[str], log_file: Path) -> "subprocess.Popen[bytes]":
+    """Start `command` on a lifeline: its process is the returned one, and ends with this process at the latest."""
+    with log_file.open("wb") as log:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _LIFELINE, f"hazelcast-{HAZELCAST_VERSION}", *command],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C in a terminal is for the parent, which stops its member in its own time
+        )
+
+
+def release(process: "subprocess.Popen[bytes]") -> None:
+    """The process has ended: let the watcher go, before its number can belong to another."""
+    assert process.stdin is not None
+    if process.stdin.closed:
+        return
+    try:
+        process.stdin.write(b"\n")
+        process.stdin.close()
+    except OSError:
+        pass  # the watcher is gone already

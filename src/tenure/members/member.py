@@ -1,0 +1,260 @@
+"""Members as child processes: started, ready when they are, paused, killed, and gone when we are.
+
+One member is one process of its own. Members that start together are started one after another: two at
+the same moment wait seconds for each other.
+"""
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import platformdirs
+import trio
+
+from tenure.members.config import member_config
+from tenure.members.errors import MemberDidNotStart, MemberError, StoodAlone, TooLittleMemory
+from tenure.members.jar import Progress, cache_dir, fetch_jar
+from tenure.members.java import Java, find_java
+from tenure.members.launch import Archive, jvm_command, release, spawn
+from tenure.members.logs import Standing, diagnose, port_taken, read_standing
+from tenure.members.settings import Address, MemberSettings, memory_total_mib
+
+__all__ = ["Member", "free_port", "open_member", "open_members", "prepare", "start_member"]
+
+_POLL_S = 0.02
+_JOIN_GRACE_S = 5.0
+"""How long a member that sees nobody may still find the others that do listen."""
+
+
+class Member:
+    """A running member. `stop` it, or `kill` it; it never outlives the process that started it."""
+
+    def __init__(
+        self, settings: MemberSettings, process: "subprocess.Popen[bytes]", log_file: Path, config: Path, archive: Archive
+    ) -> None:
+        self.settings = settings
+        self.log_file = log_file
+        self._process = process
+        self._config = config
+        self._archive = archive
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def address(self) -> Address:
+        return self.settings.address
+
+    @property
+    def running(self) -> bool:
+        if self._process.poll() is None:
+            return True
+        self._tidy()
+        return False
+
+    def standing(self) -> Standing:
+        """How far it has come, and how many members it sees, by its log."""
+        return read_standing(self.log_file.read_bytes())
+
+    def kill(self) -> None:
+        """End it at once, as a crash would (kill -9)."""
+        if self.running:
+            self._process.kill()
+            self._process.wait()
+            self._tidy()
+
+    def pause(self) -> None:
+        """Freeze it where it stands (SIGSTOP): its connections stay open, and nothing answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def unpause(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    async def stop(self) -> bool:
+        """Let it hand over its partitions and go. False: it took too long, and was killed."""
+        if not self.running:
+            return True
+        self._process.send_signal(signal.SIGCONT)
+        self._process.terminate()
+        try:
+            with trio.move_on_after(self.settings.stop_timeout_s) as waiting:
+                await self.wait()
+        finally:
+            self.kill()
+        if not waiting.cancelled_caught:
+            self._archive.keep()
+        return not waiting.cancelled_caught
+
+    async def wait(self) -> int:
+        """Return when its process has ended, with its exit code."""
+        while self.running:
+            await trio.sleep(_POLL_S)
+        return self._process.returncode
+
+    def _tidy(self) -> None:
+        release(self._process)
+        self._config.unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def open_member(settings: MemberSettings, *, progress: Progress | None = None) -> AsyncIterator[Member]:
+    """A member that is up while this is open, and is stopped with its partitions handed over."""
+    member = await start_member(settings, progress=progress)
+    try:
+        yield member
+        await member.stop()
+    finally:
+        member.kill()
+
+
+@asynccontextmanager
+async def open_members(
+    settings: MemberSettings, *, ports: Sequence[int] = (), progress: Progress | None = None
+) -> AsyncIterator[list[Member]]:
+    """As many members of one cluster as `settings.member_count`, all on this machine; killed at the end, data and all.
+
+    They listen at `ports`, by default at free ones.
+    """
+    ports = ports or [free_port(settings.host) for _ in range(settings.member_count)]
+    addresses = tuple((settings.host, port) for port in ports)
+    async with AsyncExitStack() as stack:
+        members: list[Member] = []
+        for port in ports:
+            member = await start_member(replace(settings, port=port, join=addresses), progress=progress)
+            stack.callback(member.kill)
+            members.append(member)
+        yield members
+
+
+async def prepare(settings: MemberSettings | None = None, *, progress: Progress | None = None) -> tuple[Java, Path]:
+    """Do once what makes later starts quick: fetch the jar, and archive the classes that a member loads."""
+    settings = settings or MemberSettings()
+    java = await trio.to_thread.run_sync(find_java, settings.java_home)
+    jar = await trio.to_thread.run_sync(fetch_jar, progress)
+    if not Archive(cache_dir(), java, jar).path.exists():
+        trial = replace(settings, cluster_name=f"archive-{os.urandom(4).hex()}", port=0, join=(), log_file=None)
+        async with open_member(trial):
+            pass
+    return java, jar
+
+
+async def start_member(settings: MemberSettings, *, progress: Progress | None = None) -> Member:
+    """Start a member and return when it answers and has joined the others. Whoever calls it must `stop` or `kill` it.
+
+    Raises a `MemberError` that says what to do if it does not come up.
+    """
+    java = await trio.to_thread.run_sync(find_java, settings.java_home)
+    jar = await trio.to_thread.run_sync(fetch_jar, progress)
+    settings = _checked(settings)
+    log_file = settings.log_file or platformdirs.user_log_path("tenure", appauthor=False) / f"member-{settings.port}.log"
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    archive = Archive(cache_dir(), java, jar)
+    config = _write_config(settings)
+    command = jvm_command(settings, java, jar, config, archive, record=True)
+    try:
+        member = Member(settings, spawn(command, log_file), log_file, config, archive)
+    except OSError as error:
+        config.unlink()
+        raise MemberDidNotStart(f"{java.executable} could not be run: {error}.", "Set JAVA_HOME to a Java that can.") from error
+    try:
+        await _ready(member)
+    except BaseException:
+        member.kill()
+        archive.discard()
+        raise
+    return member
+
+
+async def _ready(member: Member) -> None:
+    settings = member.settings
+    address = f"{settings.host}:{settings.port}"
+    with trio.move_on_after(settings.start_timeout_s):
+        while not member.standing().started:
+            if not member.running:
+                what = f"The member at {address} ended while it started."
+                raise diagnose(member.log_file.read_text(errors="replace"), settings, member.log_file, what)
+            await trio.sleep(_POLL_S)
+        await _joined(member)
+        return
+    what = f"The member at {address} was not up after {settings.start_timeout_s:g} s."
+    raise diagnose(member.log_file.read_text(errors="replace"), settings, member.log_file, what)
+
+
+async def _joined(member: Member) -> None:
+    """A member that can't join forms a cluster of its own, and says so only in its log."""
+    others = [address for address in member.settings.join if address != member.address]
+    with trio.move_on_after(_JOIN_GRACE_S):
+        while member.standing().members_seen < 2:
+            if not any([await _listens(address) for address in others]):
+                return
+            await trio.sleep(0.2)
+        return
+    log = member.log_file.read_text(errors="replace")
+    at = ", ".join(f"{host}:{port}" for host, port in others)
+    error: MemberError = diagnose(log, member.settings, member.log_file, "")
+    if isinstance(error, MemberDidNotStart):
+        error = StoodAlone(
+            f"The member at {member.address[0]}:{member.address[1]} formed a cluster of its own, although others listen at {at}.",
+            f"Compare cluster names ({member.settings.cluster_name!r} here), versions and partition counts; "
+            f"its log is {member.log_file}.",
+        )
+    raise error
+
+
+async def _listens(address: Address) -> bool:
+    with trio.move_on_after(1):
+        try:
+            stream = await trio.open_tcp_stream(*address)
+        except OSError:
+            return False
+        await stream.aclose()
+        return True
+    return True  # frozen, but there
+
+
+def _checked(settings: MemberSettings) -> MemberSettings:
+    """Settings that can work here, with a port; what can be told before Java runs is told in a better sentence."""
+    if (total := memory_total_mib()) and settings.heap_max_mib > total:
+        raise TooLittleMemory(
+            f"The member may take a heap of {settings.heap_max_mib} MiB, and this machine has {total} MiB in all.",
+            "Give it a smaller heap (heap_max_mib), or a larger machine.",
+        )
+    if settings.port == 0:
+        return replace(settings, port=free_port(settings.host))
+    with socket.socket(_family(settings.host)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(settings.address)
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise MemberDidNotStart(
+                    f"This machine has no interface with the address {settings.host}.", "Give the member one that it has (host)."
+                ) from error
+            raise port_taken(settings) from error
+    return settings
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that nobody listens at, nor did in the last moments."""
+    with socket.socket(_family(host)) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def _write_config(settings: MemberSettings) -> Path:
+    descriptor, name = tempfile.mkstemp(prefix=f"tenure-member-{settings.port}-", suffix=".yaml")
+    with os.fdopen(descriptor, "w") as file:
+        file.write(member_config(settings))
+    return Path(name)
