@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 LOCKS = {"demo": ROOT / "requirements-run.lock", "test": ROOT / "requirements.lock"}
-CHECKS = [["ruff", "check"], ["mypy"], ["lint-imports"]]
+CHECKS = [["ruff", "check"], ["mypy"], ["lint-imports", "--no-logo"]]
 FAST = "not cluster and not spark and not docker and not slow"
 FULL = "not slow"
 

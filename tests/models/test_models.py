@@ -1,13 +1,13 @@
 """The protocol's two models: a fast slice of each, and (marked slow) all of it.
 
-The whole takes some minutes:  pytest -m slow tests/models
-The models run alone, too:     python tests/models/journal_model.py
+All of it takes 190 s:         pytest -m slow tests/models
+They run alone, too:           python tests/models/journal_model.py
                                python tests/models/lanes_model.py --rules
 """
 
-import journal_model
-import lanes_model
 import pytest
+
+from tests.models import journal_model, lanes_model
 
 NOTHING_LEFT_OUT: set[str] = set()
 FAST_JOURNAL = journal_model.SMALL[0]
