@@ -27,7 +27,8 @@ def main(arguments):
     if sys.version_info < (3, 11):
         sys.exit("Tenure needs Python 3.11 or newer; this is {}.{}.".format(*sys.version_info))
     if not arguments or arguments[0] not in LOCKS:
-        sys.exit(__doc__.strip())
+        print(__doc__.strip(), file=sys.stderr)
+        sys.exit(2)
     command, *rest = arguments
     set_up(command)
     os.chdir(ROOT)
