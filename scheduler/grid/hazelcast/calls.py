@@ -1,0 +1,204 @@
+"""One call to the grid: sent by the client's machinery, awaited by a trio task, ended in one of three ways.
+
+    sent ──> answer ───────────────────────────> done
+      |        └─ error of the grid ───────────> Refused, if it was certainly not applied; else Unknown
+      ├───> deadline ──────────────────────────> Unknown; a later answer is ignored
+      └───> the task is cancelled ─────────────> nobody asks; a later answer is ignored
+"""
+
+import heapq
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+import trio
+from hazelcast.errors import AccessControlError, SplitBrainProtectionError
+from hazelcast.invocation import Invocation
+from hazelcast.protocol.client_message import OutboundMessage
+from outcome import Error, Value
+
+from tenure.scheduler.grid.hazelcast.handover import Handover
+from tenure.scheduler.grid.hazelcast.wire import Decode
+from tenure.scheduler.grid.port import GridError, Refused, Unknown
+
+__all__ = ["About", "Call", "Caller"]
+
+_REFUSALS = (SplitBrainProtectionError, AccessControlError)
+"""Errors by which a member says that it did not run the operation."""
+
+
+class About(NamedTuple):
+    """What a call is about, for its errors."""
+
+    what: str
+    map: str = ""
+    partition: int = -1
+    key: bytes = b""
+
+    def __str__(self) -> str:
+        place = f" {self.map}[{self.partition}]" if self.map else ""
+        return f"{self.what}{place}{f' {self.key!r}' if self.key else ''}"
+
+
+class Call(Invocation):  # type: ignore[misc]  # the client carries no types
+    """An invocation of the client that is its own future, so that an answer costs no locks and no callbacks."""
+
+    __slots__ = ("_connection", "about", "caller", "ended", "error", "result", "sends", "serial", "task")
+
+    def __init__(
+        self, caller: "Caller", request: OutboundMessage, decode: Decode, partition: int, about: About, **options: Any
+    ) -> None:
+        self.sends = 0
+        super().__init__(request, partition, response_handler=decode, **options)
+        self.future = self
+        self.caller = caller
+        self.about = about
+        self.ended = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.task: trio.lowlevel.Task | None = None
+        self.serial = -1
+
+    @property
+    def sent_connection(self) -> Any:
+        return self._connection
+
+    @sent_connection.setter
+    def sent_connection(self, connection: Any) -> None:
+        """The client sets it when it has sent the request, and to None before it sends it again."""
+        self._connection = connection
+        self.sends += connection is not None
+
+    # What the client takes for a future; called in its threads.
+
+    def set_result(self, result: Any) -> None:
+        self.result = result
+        self.caller.handover.put(self)
+
+    def set_exception(self, exception: BaseException, traceback: object = None) -> None:
+        self.error = exception
+        self.caller.handover.put(self)
+
+    def done(self) -> bool:
+        """Asked before the client sends it again: a call that nobody waits for any more is not repeated."""
+        return self.ended
+
+    # In the trio thread.
+
+    def arrive(self) -> None:
+        if not self.ended:
+            self._end()
+            self.finish(None if self.error is None else self._failure(self.error))
+
+    def expire(self, timeout_s: float) -> None:
+        """Its deadline has passed."""
+        self._end()
+        self.finish(Unknown(f"{self.about}: no answer within {timeout_s:g} s"))
+
+    def abandon(self, _: object = None) -> trio.lowlevel.Abort:
+        self._end()
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _end(self) -> None:
+        self.ended = True
+        self.caller.waiting.pop(self.serial, None)
+
+    def finish(self, failure: GridError | None) -> None:
+        assert self.task is not None
+        trio.lowlevel.reschedule(self.task, Value(self.result) if failure is None else Error(failure))
+
+    def _failure(self, error: BaseException) -> GridError:
+        # Sent once and refused: it never ran. Sent again after a first try: that one may have.
+        kind = Refused if isinstance(error, _REFUSALS) and self.sends <= 1 else Unknown
+        reason = str(error).partition("\n")[0]
+        failure = kind(f"{self.about}: {type(error).__name__}{f': {reason}' if reason else ''}")
+        failure.__cause__ = error
+        return failure
+
+
+class Notice(Call):
+    """A call that no task waits for; `then` is told how it ended."""
+
+    __slots__ = ("then",)
+
+    def __init__(
+        self,
+        caller: "Caller",
+        request: OutboundMessage,
+        decode: Decode,
+        about: About,
+        then: Callable[[Any, GridError | None], None],
+        *,
+        partition: int = -1,
+        **options: Any,
+    ) -> None:
+        super().__init__(caller, request, decode, partition, about, **options)
+        self.then = then
+
+    def finish(self, failure: GridError | None) -> None:
+        self.then(self.result, failure)
+
+
+class Caller:
+    """Sends calls and sees to their deadlines. `watch_deadlines` must run as long as it is used."""
+
+    def __init__(self, invocation_service: Any, handover: Handover, op_deadline_s: float) -> None:
+        self.handover = handover
+        self.waiting: dict[int, Call] = {}
+        self.op_deadline_s = op_deadline_s
+        self._invoke = invocation_service.invoke
+        # Beside the calls, not with them: a call keeps its request's bytes alive, and deadlines outlast calls.
+        self._deadlines: list[tuple[float, int, float]] = []
+        self._serial = itertools.count()
+        self._alarm = trio.CancelScope()
+        self._alarm_at = float("inf")
+
+    async def call(
+        self, request: OutboundMessage, decode: Decode, partition: int, timeout_s: float | None, about: About
+    ) -> Any:
+        """Send, and wait for the outcome."""
+        return await self._run(Call(self, request, decode, partition, about), timeout_s)
+
+    async def compare_and_set(
+        self, request: OutboundMessage, decode: Decode, partition: int, timeout_s: float | None, about: About
+    ) -> bool:
+        """A call whose answer is yes or no. 'No' to a second try may be because of the first one: that is Unknown."""
+        call = Call(self, request, decode, partition, about)
+        if await self._run(call, timeout_s):
+            return True
+        if call.sends > 1:
+            raise Unknown(f"{about}: 'no', but only when it was sent again")
+        return False
+
+    async def _run(self, call: Call, timeout_s: float | None) -> Any:
+        call.task = trio.lowlevel.current_task()
+        self.send(call, timeout_s)
+        return await trio.lowlevel.wait_task_rescheduled(call.abandon)
+
+    def send(self, call: Call, timeout_s: float | None = None) -> None:
+        """Send without waiting; the call is told its outcome, at its deadline if need be."""
+        timeout_s = self.op_deadline_s if timeout_s is None else timeout_s
+        # The client stops repeating by the wall clock; the call itself ends by trio's.
+        call.timeout = time.time() + timeout_s
+        serial = call.serial = next(self._serial)
+        self.waiting[serial] = call
+        deadline = trio.current_time() + timeout_s
+        heapq.heappush(self._deadlines, (deadline, serial, timeout_s))
+        if deadline < self._alarm_at:
+            self._alarm_at = self._alarm.deadline = deadline
+        self._invoke(call)
+
+    async def watch_deadlines(self) -> NoReturn:
+        while True:
+            self._alarm_at = self._deadlines[0][0] if self._deadlines else float("inf")
+            with trio.CancelScope(deadline=self._alarm_at) as self._alarm:
+                await trio.sleep_forever()
+            self._expire(trio.current_time())
+
+    def _expire(self, now: float) -> None:
+        deadlines, waiting = self._deadlines, self.waiting
+        while deadlines and (deadlines[0][0] <= now or deadlines[0][1] not in waiting):
+            _, serial, timeout_s = heapq.heappop(deadlines)
+            if call := waiting.get(serial):
+                call.expire(timeout_s)

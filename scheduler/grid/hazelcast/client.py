@@ -1,0 +1,167 @@
+"""The Hazelcast client, with what it lacks: it tells what it hears, and does not wait for ever.
+
+Hooks are in place before its threads start. What happens in those threads is handed over to trio.
+"""
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from hazelcast import HazelcastClient
+from hazelcast.config import Config, ReconnectMode
+from hazelcast.connection import Connection
+from hazelcast.errors import AuthenticationError, ClientNotAllowedInClusterError, InvalidConfigurationError
+
+from tenure.scheduler.grid.hazelcast.settings import HazelcastSettings
+
+__all__ = ["TenureClient"]
+
+_log = logging.getLogger(__name__)
+
+_WATCH_PERIOD_S = 0.25
+
+
+class TenureClient(HazelcastClient):  # type: ignore[misc]  # the client carries no types
+    """`on_change` is called in the client's threads: after a change of members, partitions, connections or state."""
+
+    def __init__(self, settings: HazelcastSettings, on_change: Callable[[str, Any], None]) -> None:
+        self.settings = settings
+        self.failures: dict[str, str] = {}
+        """Why the last try of each address failed."""
+        self._on_change = on_change
+        self._first_seen: dict[int, float] = {}
+        super().__init__(_config(settings))
+
+    def _start(self) -> None:
+        view = self._cluster_view_listener
+        view._partition_service = _Partitions(view._partition_service, self._on_change)
+        view._cluster_service = _Members(view._cluster_service, self._on_change)
+        self._connection_manager._connect = self._connect
+        self._connection_manager.add_listener(
+            lambda connection: self._on_change("connection", connection),
+            lambda connection: self._on_change("connection", connection),
+        )
+        self.lifecycle_service.add_listener(lambda state: self._on_change("lifecycle", state))
+        self._reactor.add_timer(_WATCH_PERIOD_S, self._watch)
+        super()._start()
+
+    @property
+    def connections(self) -> dict[Any, Any]:
+        """Live connections by the member's uuid; changed by the client's threads."""
+        manager: Any = self._connection_manager
+        return dict(manager.active_connections)
+
+    @property
+    def partition_table(self) -> dict[int, Any]:
+        """Each partition's primary; replaced, never changed."""
+        table: dict[int, Any] = self._internal_partition_service._partition_table.partitions
+        return table
+
+    @property
+    def invocations(self) -> Any:
+        return self._invocation_service
+
+    @property
+    def listeners(self) -> Any:
+        return self._listener_service
+
+    @property
+    def cluster_id(self) -> Any:
+        return self._connection_manager._cluster_id
+
+    def shut_out(self) -> bool:
+        """Whether every address was tried, and each said that we don't belong there."""
+        return len(self.failures) >= len(self.settings.addresses) and all("cluster name" in why for why in self.failures.values())
+
+    def _connect(self, target: Any, connect: Callable[[Any], Any]) -> Any:
+        """As the client's own; but it keeps the reason instead of logging a page about it."""
+        where = getattr(target, "address", target)  # a member that we know of, or one of the addresses we were given
+        address = f"{where.host}:{where.port}"
+        try:
+            connection = connect(target).result()
+        except (ClientNotAllowedInClusterError, InvalidConfigurationError) as error:
+            self.failures[address] = f"the member refused it: {error}"
+            raise
+        except Exception as error:
+            self.failures[address] = _reason(error, self.settings)
+            return None
+        self.failures.pop(address, None)
+        return connection
+
+    def _watch(self) -> None:
+        """Close connections whose member does not let us in: a frozen one would hold up the client for ever."""
+        now = time.monotonic()
+        waiting: dict[int, float] = {}
+        for connection in list(self._reactor.map.values()):
+            if isinstance(connection, Connection) and connection.live and connection.remote_uuid is None:
+                since = waiting[id(connection)] = self._first_seen.get(id(connection), now)
+                if now - since > self.settings.authenticate_timeout_s:
+                    connection.close_connection(_FROZEN, None)
+        self._first_seen = waiting
+        if self._internal_lifecycle_service.running:
+            self._reactor.add_timer(_WATCH_PERIOD_S, self._watch)
+
+
+_FROZEN = "it accepts connections but does not answer"
+
+
+class _Partitions:
+    """Stands between the pushed partition table and the client's keeper of it."""
+
+    def __init__(self, keeper: Any, on_change: Callable[[str, Any], None]) -> None:
+        self._keeper, self._on_change = keeper, on_change
+
+    def handle_partitions_view_event(self, connection: Any, partitions: Any, version: int) -> None:
+        self._keeper.handle_partitions_view_event(connection, partitions, version)
+        self._on_change("partitions", version)
+
+
+class _Members:
+    """Likewise for the pushed member list."""
+
+    def __init__(self, keeper: Any, on_change: Callable[[str, Any], None]) -> None:
+        self._keeper, self._on_change = keeper, on_change
+
+    def handle_members_view_event(self, version: int, members: Any) -> None:
+        self._keeper.handle_members_view_event(version, members)
+        self._on_change("members", version)
+
+    def clear_member_list_version(self) -> None:
+        self._keeper.clear_member_list_version()
+
+
+def _config(settings: HazelcastSettings) -> Config:
+    config = Config()
+    config.cluster_name = settings.cluster_name
+    config.cluster_members = list(settings.addresses)
+    config.statistics_enabled = False
+    # Its constructor would wait for every member in turn, frozen ones included; we wait ourselves, with a deadline.
+    config.async_start = True
+    config.reconnect_mode = ReconnectMode.ON
+    config.connection_timeout = settings.authenticate_timeout_s
+    config.heartbeat_interval = max(0.5, settings.heartbeat_s / 5)
+    config.heartbeat_timeout = settings.heartbeat_s
+    config.invocation_retry_pause = settings.retry_pause_s
+    config.retry_initial_backoff = min(0.1, settings.reconnect_pause_max_s)
+    config.retry_max_backoff = settings.reconnect_pause_max_s
+    config.retry_multiplier = 1.5
+    # An acknowledgement that comes by way of the primary costs less, and its absence is noticed sooner.
+    config.backup_ack_to_client_enabled = False
+    config.fail_on_indeterminate_operation_state = True
+    # A write that may have been applied is never repeated behind our back.
+    config.redo_operation = False
+    return config
+
+
+def _reason(error: Exception, settings: HazelcastSettings) -> str:
+    text = str(error).partition("\n")[0]
+    if isinstance(error, AuthenticationError):
+        return f"a member answers, but not one of a cluster of the name {settings.cluster_name!r} (cluster name)"
+    if os.strerror(errno.ECONNREFUSED) in text:
+        return "nothing listens there"
+    if _FROZEN in text:
+        return _FROZEN
+    return f"{type(error).__name__}: {text}"

@@ -1,0 +1,294 @@
+"""The grid on Hazelcast: the port's calls, on one client and one connection to each member."""
+
+import logging
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
+
+import trio
+
+from tenure.scheduler.grid.hazelcast import wire
+from tenure.scheduler.grid.hazelcast.calls import About, Caller, Notice
+from tenure.scheduler.grid.hazelcast.client import TenureClient
+from tenure.scheduler.grid.hazelcast.handover import Handover
+from tenure.scheduler.grid.hazelcast.ownership import OwnershipKeeper
+from tenure.scheduler.grid.hazelcast.settings import CannotConnect, HazelcastSettings, map_name
+from tenure.scheduler.grid.hazelcast.subscriptions import EntrySubscription, LostPartitions, Subscriptions
+from tenure.scheduler.grid.port import Entry, EntryEvent, Grid, GridError, Map, Ownership, OwnershipEvent
+
+__all__ = ["HazelcastGrid", "MemberSeen"]
+
+_log = logging.getLogger(__name__)
+
+_TEND_PERIOD_S = 1.0
+_SHUTDOWN_TIMEOUT_S = 5.0
+_GET_ALL_MAX = 500
+_TTL_MS_MAX = 2**31 * 1000 - 1
+_NO_TTL = -1
+
+
+class MemberSeen(NamedTuple):
+    """A member as a client sees it: `attributes` are what its configuration chose to tell."""
+
+    id: str
+    address: str
+    version: str
+    attributes: dict[str, str]
+
+
+class _Change(NamedTuple):
+    """Something that the client's threads noticed."""
+
+    grid: "HazelcastGrid"
+    kind: str
+    what: Any
+
+    def arrive(self) -> None:
+        self.grid._changed(self.kind, self.what)
+
+
+class HazelcastGrid(Grid):
+    """A connection to a Hazelcast cluster. Made by `connect`; one trio thread per grid."""
+
+    def __init__(self, client: TenureClient, handover: Handover, settings: HazelcastSettings) -> None:
+        self.settings = settings
+        self.partition_count = 0
+        self._client = client
+        self._caller = Caller(client.invocations, handover, settings.op_deadline_s)
+        self._keeper = OwnershipKeeper(client, settings, os.urandom(8).hex())
+        self._watchers: list[Callable[[OwnershipEvent], None]] = []
+        self._subscriptions = Subscriptions(self._caller, client.listeners, self._restored)
+        self._requests: dict[Map, wire.Requests] = {}
+        self._changes = trio.Event()
+        self._was_connected = False
+        self._discards: deque[tuple[Map, int, bytes]] = deque()
+        self._discards_in_flight = 0
+
+    # -- connecting -------------------------------------------------------------------------------
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, settings: HazelcastSettings | None = None) -> AsyncIterator["HazelcastGrid"]:
+        """A grid that knows its members and partitions. Raises `CannotConnect` if that takes too long."""
+        settings = settings or HazelcastSettings()
+        handover = Handover()
+        waiting: list[HazelcastGrid] = []  # what the client tells before there is a grid is read from it later
+
+        def on_change(kind: str, what: Any) -> None:
+            for grid in waiting:
+                handover.put(_Change(grid, kind, what))
+
+        client = await trio.to_thread.run_sync(TenureClient, settings, on_change)
+        try:
+            grid = cls(client, handover, settings)
+            waiting.append(grid)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(grid._caller.watch_deadlines)
+                nursery.start_soon(grid._tend)
+                await grid._connected()
+                async with grid._subscriptions.open(LostPartitions(grid._caller, grid._partition_lost)):
+                    yield grid
+                nursery.cancel_scope.cancel()
+        finally:
+            waiting.clear()
+            with trio.move_on_after(_SHUTDOWN_TIMEOUT_S, shield=True):
+                await trio.to_thread.run_sync(client.shutdown, abandon_on_cancel=True)
+
+    async def _connected(self) -> None:
+        settings = self.settings
+        with trio.move_on_after(settings.connect_timeout_s):
+            while not self._complete():
+                if self._client.shut_out() or not self._client.lifecycle_service.is_running():
+                    break
+                changes = self._changes
+                if self.partition_count:
+                    # Partitions are dealt out when the first operation asks for one.
+                    await self._first_read()
+                with trio.move_on_after(0.05):
+                    await changes.wait()
+                self._refresh()
+            else:
+                return
+        tried = "; ".join(f"{address}: {why}" for address, why in sorted(self._client.failures.items()))
+        where = ", ".join(settings.addresses)
+        raise CannotConnect(
+            f"No connection to cluster {settings.cluster_name!r} at {where}: {tried or 'no answer yet'}. "
+            "Start a member there, or name the address and the cluster of a running one."
+        )
+
+    def _complete(self) -> bool:
+        now = self._keeper.now
+        return now.paired is not None and bool(now.primaries) and None not in now.primaries
+
+    async def _first_read(self) -> None:
+        try:
+            await self.get(Map.HEADS, 0, b"", timeout_s=0.5)
+        except GridError:
+            pass  # too early, or too few members yet: either shows in what is waited for
+
+    # -- single entries ---------------------------------------------------------------------------
+
+    async def get(self, map: Map, partition: int, key: bytes, *, timeout_s: float | None = None) -> bytes | None:
+        request = self._requests[map].get(partition, key)
+        about = About("get", map.value, partition, key)
+        value: bytes | None = await self._caller.call(request, wire.decode_value, partition, timeout_s, about)
+        return value
+
+    async def get_all(
+        self, map: Map, partition: int, keys: Sequence[bytes], *, timeout_s: float | None = None
+    ) -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = {}
+        for start in range(0, len(keys), _GET_ALL_MAX):
+            request = self._requests[map].get_all(partition, keys[start : start + _GET_ALL_MAX])
+            about = About(f"get {len(keys)} of", map.value, partition)
+            found.update(await self._caller.call(request, wire.decode_entries, partition, timeout_s, about))
+        return found
+
+    async def set(
+        self,
+        map: Map,
+        partition: int,
+        key: bytes,
+        value: bytes,
+        *,
+        ttl_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        # 0 would mean 'for ever'.
+        ttl_ms = _NO_TTL if ttl_s is None else min(max(1, round(ttl_s * 1000)), _TTL_MS_MAX)
+        request = self._requests[map].set(partition, key, value, ttl_ms)
+        await self._caller.call(
+            request, wire.decode_nothing, partition, timeout_s, About("set", map.value, partition, key)
+        )
+
+    async def put_if_absent(
+        self, map: Map, partition: int, key: bytes, value: bytes, *, timeout_s: float | None = None
+    ) -> bytes | None:
+        request = self._requests[map].put_if_absent(partition, key, value)
+        about = About("put if absent", map.value, partition, key)
+        there: bytes | None = await self._caller.call(request, wire.decode_value, partition, timeout_s, about)
+        return there
+
+    async def replace_if_same(
+        self, map: Map, partition: int, key: bytes, old: bytes, new: bytes, *, timeout_s: float | None = None
+    ) -> bool:
+        request = self._requests[map].replace_if_same(partition, key, old, new)
+        about = About("replace if same", map.value, partition, key)
+        return await self._caller.compare_and_set(request, wire.decode_replaced, partition, timeout_s, about)
+
+    async def delete(self, map: Map, partition: int, key: bytes, *, timeout_s: float | None = None) -> None:
+        request = self._requests[map].delete(partition, key)
+        about = About("delete", map.value, partition, key)
+        await self._caller.call(request, wire.decode_nothing, partition, timeout_s, about)
+
+    def discard(self, map: Map, partition: int, keys: Sequence[bytes]) -> None:
+        room = self.settings.discards_waiting_max - len(self._discards)
+        self._discards.extend((map, partition, key) for key in keys[: max(0, room)])
+        self._send_discards()
+
+    def _send_discards(self) -> None:
+        while self._discards and self._discards_in_flight < self.settings.discards_in_flight_max:
+            map, partition, key = self._discards.popleft()
+            self._discards_in_flight += 1
+            request = self._requests[map].delete(partition, key)
+            about = About("discard", map.value, partition, key)
+            self._caller.send(
+                Notice(self._caller, request, wire.decode_nothing, about, self._discarded, partition=partition)
+            )
+
+    def _discarded(self, _result: Any, _failure: GridError | None) -> None:
+        self._discards_in_flight -= 1
+        if self._discards:
+            self._send_discards()
+
+    # -- one partition ----------------------------------------------------------------------------
+
+    async def scan(
+        self, map: Map, partition: int, *, page: int = 100, timeout_s: float | None = None
+    ) -> AsyncIterator[list[Entry]]:
+        requests = self._requests[map]
+        about = About("scan", map.value, partition)
+        pointers: Sequence[int] = wire.SCAN_FROM_START
+        while pointers[-2] >= 0:
+            request = requests.page(pointers, page)
+            pointers, entries = await self._caller.call(request, wire.decode_page, partition, timeout_s, about)
+            if entries:
+                yield entries
+
+    # -- hints ------------------------------------------------------------------------------------
+
+    def listen(
+        self, map: Map, on_entries: Callable[[list[EntryEvent]], None], *, key: tuple[int, bytes] | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        subscription = EntrySubscription(self._caller, self._requests[map], map, self.partition_count, on_entries, key)
+        return self._subscriptions.open(subscription)
+
+    def ownership(self) -> Ownership:
+        return self._keeper.now
+
+    @asynccontextmanager
+    async def watch_ownership(self, on_ownership: Callable[[OwnershipEvent], None]) -> AsyncIterator[None]:
+        watcher = partial(on_ownership)  # the same function may watch twice
+        self._watchers.append(watcher)
+        try:
+            yield
+        finally:
+            self._watchers.remove(watcher)
+
+    def members_seen(self) -> tuple[MemberSeen, ...]:
+        """The members with what their configuration tells clients about itself."""
+        return tuple(
+            MemberSeen(str(info.uuid), f"{info.address.host}:{info.address.port}", str(info.version), dict(info.attributes))
+            for info in self._client.cluster_service.get_members()
+        )
+
+    # -- what the client notices ------------------------------------------------------------------
+
+    def _changed(self, kind: str, what: Any) -> None:
+        self._refresh()
+        if kind == "lifecycle" and what == "DISCONNECTED":
+            self._tell(OwnershipEvent.DISCONNECTED)
+        elif kind == "lifecycle" and what == "CONNECTED" and self._was_connected:
+            self._follow(events_lost=True)
+        self._changes.set()
+        self._changes = trio.Event()
+
+    def _refresh(self) -> None:
+        if not self.partition_count:
+            self.partition_count = self._client.partition_service.get_partition_count()
+            if self.partition_count:
+                self._requests = {map: wire.Requests(map_name(map), self.partition_count) for map in Map}
+        paired = self._keeper.now.paired
+        events = self._keeper.refresh(self.partition_count)
+        self._follow(events_lost=paired is not None and self._keeper.now.paired not in (paired, None))
+        for event in events:
+            self._tell(event)
+        self._was_connected |= self._complete()
+
+    def _follow(self, *, events_lost: bool) -> None:
+        connections = {str(uuid): connection for uuid, connection in self._client.connections.items()}
+        paired = connections.get(self._keeper.now.paired or "")
+        self._subscriptions.follow(paired, list(connections.values()), events_lost=events_lost)
+
+    def _restored(self) -> None:
+        self._tell(OwnershipEvent.RECONNECTED)
+
+    def _partition_lost(self, _partition: int, lost_backups: int) -> None:
+        if lost_backups >= self.settings.backups:
+            self._tell(OwnershipEvent.PARTITION_LOST)
+
+    def _tell(self, event: OwnershipEvent) -> None:
+        for watcher in list(self._watchers):
+            try:
+                watcher(event)
+            except Exception:
+                _log.exception("A watcher of ownership failed; it goes on watching")
+
+    async def _tend(self) -> NoReturn:
+        """Look now and then, should a push from the members or a confirmation have been lost."""
+        while True:
+            await trio.sleep(_TEND_PERIOD_S)
+            self._refresh()
