@@ -1,0 +1,208 @@
+"""Questions to a partition about its jobs, and what is asked of them: answered by the owner, after a commit."""
+
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tenure.scheduler.live import Live
+from tenure.scheduler.wire import DeadLetter, Envelope, JobRecord, Kind, Status
+
+if TYPE_CHECKING:
+    from tenure.scheduler.tenure import Tenure
+
+__all__ = ["body_of", "run"]
+
+PAGE_MAX = 1000
+_decode = msgspec.msgpack.Decoder().decode
+Arguments = dict[str, Any]
+
+
+def body_of(envelope: Envelope) -> Any:
+    """The decoded body, or None if it is none."""
+    try:
+        return _decode(envelope.body)
+    except msgspec.DecodeError:
+        return None
+
+
+def run(tenure: "Tenure", envelope: Envelope) -> None:
+    """Do what a command asks, and answer it."""
+    arguments = body_of(envelope)
+    operation = OPERATIONS.get(arguments.get("op", "")) if isinstance(arguments, dict) else None
+    if operation is None:
+        tenure.turns.answer_error(envelope, "AskFailed", f"no such command: {arguments!r}")
+        return
+    operation(tenure, envelope, arguments)
+
+
+def _existing(tenure: "Tenure", envelope: Envelope) -> Live | None:
+    live = tenure.live(envelope.to)
+    if live.exists():
+        return live
+    if live.is_idle():
+        tenure.lives.pop(live.id, None)
+    tenure.turns.answer_error(envelope, "UnknownJob", f"job {envelope.to!r}: there is no job of this id")
+    return None
+
+
+def _reconcile(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    tenure.definitions.answer_when(envelope, int(arguments["revision"]))
+
+
+def _retry(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    """Try a failed job's event again; with `skip`, make a dead letter of it and go on with the next."""
+    live = _existing(tenure, envelope)
+    if live is None:
+        return
+    failed = live.status == Status.FAILED or live.failure is not None
+    if failed and arguments.get("skip") and live.queue and not live.running:
+        first = live.queue[0]
+        tenure.turns.done(live, first)
+        tenure.turns.bury(first, "Skipped", live.failure.error if live.failure else "skipped")
+    if failed:
+        tenure.definitions.resume(live)
+    tenure.turns.answer_value(envelope, failed)
+
+
+def _cancel(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    """End the running turn, if there is one; its event stays first in the queue."""
+    live = _existing(tenure, envelope)
+    if live is None:
+        return
+    running = live.scope is not None
+    if live.scope is not None:
+        live.scope.cancel()
+    tenure.turns.answer_value(envelope, running)
+
+
+def _describe(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    live = _existing(tenure, envelope)
+    if live is not None:
+        tenure.turns.answer_value(envelope, _description(tenure, live))
+
+
+def _description(tenure: "Tenure", live: Live) -> Arguments:
+    timer, failure = live.timer, live.failure
+    return _summary(tenure, live.id, live.record()) | {
+        "revision": live.revision,
+        "turns": live.turns,
+        "timer": None if timer is None else {"due_ms": timer.due_ms, "cron": timer.cron, "tz": timer.zone, "cron_due_ms": timer.cron_due_ms},
+        "failure": None if failure is None else msgspec.structs.asdict(failure),
+        "first_waiting": _first_waiting(live),
+        "topics": list(live.topics),
+        "progress": list(live.progress) if live.progress else None,
+        "state": _shown(live.state),
+    }
+
+
+def _first_waiting(live: Live) -> Arguments | None:
+    if not live.queue:
+        return None
+    first = live.queue[0]
+    return {"kind": first.kind, "message": _shown(first.body), "id": first.id, "source": first.source, "attempts": first.attempts}
+
+
+def _shown(encoded: Any) -> Any:
+    try:
+        return _decode(encoded)
+    except msgspec.DecodeError:
+        return bytes(encoded)
+
+
+def _summary(tenure: "Tenure", id: str, record: JobRecord) -> Arguments:
+    live = tenure.lives.get(id)
+    mail = tenure.state.mail.get(id)
+    return {
+        "id": id,
+        "type": record.type,
+        "version": record.version,
+        "generation": record.generation,
+        "application": record.application,
+        "status": record.status,
+        "stuck": live.stuck if live else "",
+        "running": bool(live and live.running),
+        "waiting": len(live.queue) if live else len(mail or ()),
+        "due_ms": record.timer.first_ms() if record.timer else 0,
+        "error": record.failure.error if record.failure else "",
+        "node": tenure.host.node,
+        "partition": tenure.partition,
+    }
+
+
+def _jobs(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    """A page of jobs in the order of their ids, after `after`."""
+    after, limit = str(arguments.get("after", "")), min(PAGE_MAX, int(arguments.get("limit", PAGE_MAX)))
+    ids = sorted(id for id in tenure.state.jobs if id > after)
+    page = [_summary(tenure, id, tenure.state.jobs[id]) for id in islice(ids, limit)]
+    tenure.turns.answer_value(envelope, {"jobs": page, "more": len(ids) > limit})
+
+
+def _status(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    state = tenure.state
+    tenure.turns.answer_value(
+        envelope,
+        {
+            "partition": tenure.partition,
+            "node": tenure.host.node,
+            "epoch": state.epoch,
+            "slot": state.next_slot,
+            "jobs": len(state.jobs),
+            "waiting": sum(len(live.queue) for live in tenure.lives.values()),
+            "dead_letters": len(state.dead),
+            "outbox": sum(len(slots) for slots in state.outbox.values()),
+            "lanes": len(state.cursors),
+        },
+    )
+
+
+def _topics(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    tenure.turns.answer_value(envelope, {topic: len(jobs) for topic, jobs in tenure.state.subscribers.items()})
+
+
+def _dead_letters(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    after, limit = int(arguments.get("after", 0)), min(PAGE_MAX, int(arguments.get("limit", PAGE_MAX)))
+    numbers = sorted(n for n in tenure.state.dead if n > after)
+    page = [_letter(tenure, tenure.state.dead[n]) for n in numbers[:limit]]
+    tenure.turns.answer_value(envelope, {"letters": page, "more": len(numbers) > limit})
+
+
+def _letter(tenure: "Tenure", letter: DeadLetter) -> Arguments:
+    envelope = letter.envelope
+    return {
+        "partition": tenure.partition,
+        "n": letter.n,
+        "to": envelope.to,
+        "message": _shown(envelope.body),
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "at_ms": letter.at_ms,
+        "source": envelope.source,
+        "id": envelope.id,
+    }
+
+
+def _exhume(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    """Take dead letters out: deliver them again (`replay`), or not."""
+    numbers = [n for n in arguments.get("letters", []) if n in tenure.state.dead and n not in tenure.turns.draft.exhumed]
+    for n in numbers:
+        tenure.turns.draft.exhumed.append(n)
+        dead = tenure.state.dead[n].envelope
+        if arguments.get("replay"):
+            tenure.deliver(Envelope(dead.to, dead.body, Kind.MESSAGE, dead.id, 0, dead.source, dead.slot, dead.index))
+    tenure.turns.answer_value(envelope, len(numbers))
+    tenure.want_commit()
+
+
+OPERATIONS: dict[str, Callable[["Tenure", Envelope, Arguments], None]] = {
+    "reconcile": _reconcile,
+    "retry": _retry,
+    "cancel": _cancel,
+    "describe": _describe,
+    "jobs": _jobs,
+    "status": _status,
+    "topics": _topics,
+    "dead_letters": _dead_letters,
+    "exhume": _exhume,
+}

@@ -1,0 +1,211 @@
+"""What a handler sees of the world: its job, its turn, and what it may ask for.
+
+Everything asked for here takes effect when the turn is committed, together with the state, or not at all.
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import structlog
+from msgspec import Raw
+
+from tenure.scheduler.errors import Mistake
+from tenure.scheduler.keys import split_slot_key
+from tenure.scheduler.timers import check_cron, due_at_ms, due_in_ms, next_cron_ms
+from tenure.scheduler.wire import Envelope, Kind, Timer
+
+if TYPE_CHECKING:
+    from tenure.scheduler.turns import Live, Turns
+
+__all__ = ["Context", "Event", "MessageInfo"]
+
+EVENTS = {
+    Kind.MESSAGE: "message",
+    Kind.START: "started",
+    Kind.STOP: "stopped",
+    Kind.RESUMED: "resumed",
+    Kind.TIMEOUT: "timeout",
+    Kind.CRON: "cron",
+}
+Event = str
+
+
+class MessageInfo(NamedTuple):
+    """Where a message came from."""
+
+    sender: str
+    """The id of the job that sent it, or of the client, in hex."""
+    number: tuple[int, int, int]
+    """(lane, slot, index): grows with each message of a sender to this job's partition."""
+    id: str
+    """The publisher's own id for it, or empty."""
+    topic: str
+    """The topic that it was published to, or empty."""
+
+
+class Context:
+    """A turn's own view. Not for use after the turn has ended."""
+
+    # Class attributes are the defaults, so that a turn that asks for nothing costs nothing.
+    _sends: "list[tuple[Envelope, int]] | None" = None
+    _timer: Timer | None = None
+    _timer_changed = False
+    _progress: tuple[int, int] | None = None
+    _topics: tuple[str, ...] | None = None
+    _finished = False
+    _count = 0
+    _state: dict[str, Any] | None = None
+
+    def __init__(self, turns: "Turns", live: "Live", envelope: Envelope) -> None:
+        self._turns = turns
+        self._live = live
+        self._envelope = envelope
+
+    # -- what this turn is ------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The job's id, which is its address too."""
+        return self._live.id
+
+    @property
+    def event(self) -> Event:
+        """started, message, timeout, cron, resumed or stopped."""
+        return EVENTS[self._envelope.kind]
+
+    @property
+    def message(self) -> MessageInfo:
+        """Where the message of this turn came from."""
+        envelope = self._envelope
+        sender, lane, n = split_slot_key(envelope.slot) or (b"", 0, 0)
+        return MessageInfo(envelope.source or sender.hex(), (lane, n, envelope.index), envelope.id, envelope.topic)
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first try of this event, more after failures or crashes."""
+        return max(1, self._envelope.attempts + (0 if self._turns.counted(self._live) else 1))
+
+    @property
+    def turn_id(self) -> str:
+        """The same however often this event is tried, and of no other turn: a key for outside systems."""
+        return turn_id(self._live.id, self._live.generation, self._envelope)
+
+    @property
+    def fence(self) -> int:
+        """Grows with every turn of this job, over all nodes: an outside system that remembers the highest
+        and refuses lower ones is safe from a node that was paused."""
+        if not self._count:
+            self._count = self._turns.count()
+        return self._turns.fence(self._count)
+
+    @property
+    def now(self) -> datetime:
+        """The node's time."""
+        return datetime.fromtimestamp(self._turns.now_ms() / 1000, UTC)
+
+    @property
+    def log(self) -> Any:
+        """A structlog logger that knows the job, its type and the turn."""
+        return structlog.get_logger("tenure.job").bind(
+            job=self._live.id, type=self._live.type_name, turn=self.turn_id, event_kind=self.event
+        )
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The durable state of a function-style job: a dict to change in place."""
+        if self._state is None:
+            raise Mistake("ctx.state is for jobs that are functions; a class keeps its state in its fields")
+        return self._state
+
+    # -- what it may ask for ----------------------------------------------------------------------
+
+    def send(self, to: str, message: Any, *, id: str = "") -> None:
+        """A message to another job (or to this one)."""
+        self._add(self._turns.outgoing(to, message, Kind.MESSAGE, self._live.id, id))
+
+    def publish(self, topic: str, message: Any, *, id: str = "") -> None:
+        """A message to every subscriber of a topic."""
+        self._add(self._turns.outgoing(topic, message, Kind.TOPIC, self._live.id, id))
+
+    def broadcast(self, type: Any, message: Any, *, id: str = "") -> None:
+        """A message to every job of a type (a registered class or function, or its name)."""
+        name = self._turns.type_name(type)
+        for partition in range(self._turns.partition_count):
+            self._add(self._turns.outgoing(name, message, Kind.TYPE, self._live.id, id, partition))
+
+    def subscribe(self, topic: str) -> None:
+        """From now on, take what is published to this topic."""
+        topics = self._live.topics if self._topics is None else self._topics
+        if topic not in topics:
+            self._topics = (*topics, topic)
+            self._add(self._turns.outgoing(topic, True, Kind.SUBSCRIBE, self._live.id, ""))
+
+    def unsubscribe(self, topic: str) -> None:
+        """No longer take what is published to this topic (what is on its way still comes)."""
+        topics = self._live.topics if self._topics is None else self._topics
+        if topic in topics:
+            self._topics = tuple(other for other in topics if other != topic)
+            self._add(self._turns.outgoing(topic, False, Kind.SUBSCRIBE, self._live.id, ""))
+
+    def wake_in(self, delay_s: float) -> None:
+        """Wake (`on_timeout`) after so many seconds; replaces an earlier `wake_in` or `wake_at`."""
+        self._set_timer(due_ms=due_in_ms(self._turns.now_ms(), delay_s))
+
+    def wake_at(self, when: datetime) -> None:
+        """Wake at a time (with a time zone); replaces an earlier `wake_in` or `wake_at`."""
+        self._set_timer(due_ms=due_at_ms(when))
+
+    def cron(self, expression: str, tz: str = "UTC") -> None:
+        """Wake again and again, as a cron expression says on that zone's clock; replaces an earlier one."""
+        check_cron(expression, tz)
+        timer = self._current_timer()
+        due_ms = next_cron_ms(expression, tz, self._turns.now_ms())
+        self._timer, self._timer_changed = Timer(timer.due_ms, expression, tz, due_ms), True
+
+    def cancel_wake(self) -> None:
+        """Forget both kinds of timer."""
+        self._timer, self._timer_changed = None, True
+
+    def finish(self) -> None:
+        """This job is done: after this turn it is stopped (`on_stop`) and removed, as by `unschedule`."""
+        self._finished = True
+
+    def progress(self, done: int, total: int) -> None:
+        """How far it is; seen by `describe`."""
+        if total < 0 or not 0 <= done <= total:
+            raise Mistake(f"progress is done of total, with 0 <= done <= total, not {done!r} of {total!r}")
+        self._progress = (done, total)
+
+    def once(self, name: str, fn: Callable[[], Awaitable[Any] | Any]) -> Awaitable[Any]:
+        """A durable step, to be awaited: `fn`'s result is journaled before it is returned, and a turn that runs
+        again gets it from there instead of calling `fn` again. (A crash while `fn` runs does call it again.)"""
+        if self._envelope.kind not in self._live.type.async_kinds:
+            raise Mistake("ctx.once waits for the journal, so only an async handler can use it")
+        return self._turns.once(self._live, self.turn_id, name, fn)
+
+    # -- for Turns --------------------------------------------------------------------------------
+
+    def _add(self, sent: tuple[Envelope, int]) -> None:
+        if self._sends is None:
+            self._sends = []
+        self._sends.append(sent)
+
+    def _current_timer(self) -> Timer:
+        return (self._timer if self._timer_changed else self._live.timer) or Timer()
+
+    def _set_timer(self, due_ms: int) -> None:
+        timer = self._current_timer()
+        self._timer, self._timer_changed = Timer(due_ms, timer.cron, timer.zone, timer.cron_due_ms), True
+
+
+def turn_id(job: str, generation: int, envelope: Envelope) -> str:
+    """Derived from what woke the job, so it is the same on every node that tries."""
+    if envelope.kind in (Kind.TIMEOUT, Kind.CRON, Kind.RESUMED):
+        return f"{job}/{generation}/{EVENTS[envelope.kind]}@{envelope.index}"
+    if envelope.kind != Kind.MESSAGE:
+        return f"{job}/{generation}/{EVENTS[envelope.kind]}"
+    sender, lane, n = split_slot_key(envelope.slot) or (b"", 0, 0)
+    return f"{job}/{generation}/{sender.hex()}.{lane}.{n}.{envelope.index}"
+
+

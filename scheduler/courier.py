@@ -1,0 +1,134 @@
+"""What a commit lets out: messages to other partitions, and answers to clients.
+
+A partition is a sender like any other. What is not known to have arrived stays in the journaled outbox;
+a new owner sends it again, byte for byte, into the same slots.
+"""
+
+from collections import defaultdict, deque
+from typing import TYPE_CHECKING
+
+import trio
+
+from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.keys import client_partition, partition_sender, reply_key, slot_key
+from tenure.scheduler.wire import Answer, encode
+
+if TYPE_CHECKING:
+    from tenure.scheduler.tenure import Tenure
+
+__all__ = ["Courier"]
+
+POSTS_AT_ONCE_MAX = 64
+
+
+class Courier:
+    """One tenure's outgoing traffic."""
+
+    def __init__(self, tenure: "Tenure") -> None:
+        self.tenure, self.host = tenure, tenure.host
+        self.sender = partition_sender(tenure.partition)
+        self.unsent_bytes = 0
+        self._slots: deque[tuple[int, int, bytes]] = deque()
+        self._answers: deque[tuple[bytes, list[Answer]]] = deque()
+        self._stored: dict[int, set[int]] = defaultdict(set)
+        self._below: dict[int, int] = {}
+        """partition -> all our slots below this are stored"""
+        self._news: dict[int, int] = {}
+        self._answered: list[tuple[bytes, int]] = []
+        self._wake = trio.Event()
+
+    def resume(self) -> None:
+        """Send what the last tenure may not have sent."""
+        state = self.tenure.state
+        for partition, slots in state.outbox.items():
+            self._below[partition] = slots[0][0]
+            self.send([(partition, n, slot) for n, slot in slots], [])
+        self.send([], [(client, answer) for (client, _), answer in state.answers.items()])
+
+    def send(self, slots: list[tuple[int, int, bytes]], answers: list[tuple[bytes, Answer]]) -> None:
+        """These are committed: let them out."""
+        if not slots and not answers:
+            return
+        for partition, n, slot in slots:
+            self._below.setdefault(partition, n)
+            self._slots.append((partition, n, slot))
+            self.unsent_bytes += len(slot)
+        by_client: dict[bytes, list[Answer]] = defaultdict(list)
+        for client, answer in answers:
+            by_client[client].append(answer)
+        self._answers.extend(by_client.items())
+        self._wake.set()
+
+    def confirmed(self) -> tuple[dict[int, int], list[tuple[bytes, int]]]:
+        """What has arrived since the last time this was asked, for the next record."""
+        news, self._news = self._news, {}
+        answered, self._answered = self._answered, []
+        return news, answered
+
+    def is_quiet(self) -> bool:
+        """Is nothing on its way?"""
+        return not self._slots and not self._answers and not any(self._stored.values()) and not self.unsent_bytes
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        limit = trio.Semaphore(POSTS_AT_ONCE_MAX)
+        async with trio.open_nursery() as nursery:
+            while True:
+                while self._answers or self._slots:
+                    await limit.acquire()
+                    if self._answers:
+                        nursery.start_soon(self._answer, *self._answers.popleft(), limit)
+                    else:
+                        nursery.start_soon(self._post, *self._slots.popleft(), limit)
+                self._wake = trio.Event()
+                await self._wake.wait()
+
+    async def _post(self, partition: int, n: int, slot: bytes, limit: trio.Semaphore) -> None:
+        key, attempt = slot_key(self.sender, self.host.incarnation, n), 0
+        try:
+            while not await self._set(partition, key, slot):
+                attempt += 1
+                await self.tenure.journal.pause(attempt)
+        finally:
+            limit.release()
+        self._arrived(partition, n, slot)
+
+    async def _set(self, partition: int, key: bytes, slot: bytes) -> bool:
+        """True when it is stored; it stays in the outbox until then."""
+        try:
+            await self.host.grid.set(Map.INBOX, partition, key, slot)
+        except GridError:
+            return False
+        return True
+
+    def _arrived(self, partition: int, n: int, slot: bytes) -> None:
+        was_full = self.tenure.outbox_is_full()
+        self.unsent_bytes -= len(slot)
+        stored, below = self._stored[partition], self._below[partition]
+        stored.add(n)
+        while below in stored:
+            stored.remove(below)
+            below += 1
+        if below > self._below[partition]:
+            self._below[partition] = self._news[partition] = below
+        if was_full and not self.tenure.outbox_is_full():
+            self.tenure.wake()
+
+    async def _answer(self, client: bytes, answers: list[Answer], limit: trio.Semaphore) -> None:
+        grid, partition = self.host.grid, client_partition(client, self.host.grid.partition_count)
+        ttl_s = self.tenure.settings.reply_ttl_s
+        attempt = 0
+        try:
+            while True:
+                try:
+                    # The bell first: it carries the answers, and is what a client waits for.
+                    await grid.set(Map.REPLIES, partition, client, encode(answers), ttl_s=ttl_s)
+                    for answer in answers:
+                        await grid.set(Map.REPLIES, partition, reply_key(client, answer.n), encode([answer]), ttl_s=ttl_s)
+                    break
+                except GridError:
+                    attempt += 1
+                    await self.tenure.journal.pause(attempt)
+        finally:
+            limit.release()
+        self._answered.extend((client, answer.n) for answer in answers)

@@ -1,0 +1,283 @@
+"""From what jobs should be (the `jobs` map) to what they are (the journal).
+
+Events and sweeps show definitions; the tenure reconciles. A job is created only from a definition that was
+proved to be current, and a message is called undeliverable only when its absence was proved: reads may
+be stale or miss what is there, conditional writes are not fooled.
+"""
+
+from typing import TYPE_CHECKING
+
+import trio
+from msgspec import Raw
+
+from tenure.scheduler.errors import Undecodable, UnreadableFormat
+from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.live import Live
+from tenure.scheduler.wire import EMPTY, Definition, Envelope, JobRecord, Kind, Status, decode, encode
+
+if TYPE_CHECKING:
+    from tenure.scheduler.tenure import Tenure
+
+__all__ = ["NEVER_WAS", "Definitions"]
+
+NEVER_WAS = Definition("", EMPTY, 0, 0, "removed")
+"""The tombstone of an id under which there was no job when somebody sent to it."""
+
+
+class Definitions:
+    """One tenure's view of its partition's definitions."""
+
+    def __init__(self, tenure: "Tenure") -> None:
+        self.tenure, self.host, self.partition = tenure, tenure.host, tenure.partition
+        self._seen: dict[str, Definition] = {}
+        self._current: list[tuple[str, Definition]] = []
+        """Proved to be current at some moment since the look-up began."""
+        self._after_removal: dict[str, Definition] = {}
+        self._waiting: list[tuple[Envelope, int]] = []
+        """Questions that are answered when their job has reached a revision."""
+
+    # -- what is seen -----------------------------------------------------------------------------
+
+    def offer(self, id: str, value: bytes) -> None:
+        """A definition was seen, perhaps an old one."""
+        try:
+            definition = decode(value, Definition)
+        except (Undecodable, UnreadableFormat) as error:
+            self.host.report(f"the definition of job {id!r} can't be read and is left alone: {error}")
+            return
+        seen = self._seen.get(id)
+        if seen is None or seen.revision < definition.revision:
+            self._seen[id] = definition
+            self.tenure.wake()
+
+    def look_up(self, live: Live) -> None:
+        """Something waits for a job that is not known here: find out whether it exists."""
+        if not live.loading:
+            live.loading = True
+            self.tenure.start(self._look_up, live.id)
+
+    async def _look_up(self, id: str) -> None:
+        definition = await self._prove(id)
+        if definition is None:
+            return
+        self._current.append((id, definition))
+        self.tenure.wake()
+
+    async def _prove(self, id: str) -> Definition | None:
+        """The definition as it certainly is (or was, a moment ago); a tombstone if there is none.
+
+        None: it can't be read; that is reported, and its messages wait.
+        """
+        grid, key, attempt = self.host.grid, id.encode(), 0
+        while True:
+            try:
+                value = await grid.get(Map.JOBS, self.partition, key)
+                if value is None:
+                    value = await grid.put_if_absent(Map.JOBS, self.partition, key, encode(NEVER_WAS))
+                    if value is None:
+                        return NEVER_WAS
+                if await grid.replace_if_same(Map.JOBS, self.partition, key, value, value):
+                    return decode(value, Definition)
+            except GridError:
+                pass
+            except (Undecodable, UnreadableFormat) as error:
+                self.host.report(f"the definition of job {id!r} can't be read, its messages wait: {error}")
+                return None
+            attempt += 1
+            await self.tenure.journal.pause(attempt)
+
+    # -- what follows -----------------------------------------------------------------------------
+
+    def reconcile(self) -> None:
+        """Make jobs what their definitions say, in the draft."""
+        if self._seen:
+            seen, self._seen = self._seen, {}
+            for id, definition in seen.items():
+                self._reconcile_seen(id, definition)
+        if self._current:
+            current, self._current = self._current, []
+            for id, definition in current:
+                live = self.tenure.live(id)
+                live.loading = False
+                if live.exists():
+                    self._update(live, definition)
+                elif definition.wanted == "removed":
+                    self._bury(live, definition)
+                else:
+                    self._create(live, definition)
+
+    def _reconcile_seen(self, id: str, definition: Definition) -> None:
+        live = self.tenure.lives.get(id)
+        record = self.tenure.state.jobs.get(id)
+        if live is None and (record is None or record.revision >= definition.revision):
+            if record is None and definition.wanted != "removed":
+                self.look_up(self.tenure.live(id))
+            return
+        live = self.tenure.live(id)
+        if live.exists():
+            self._update(live, definition)
+        elif definition.wanted != "removed":
+            self.look_up(live)
+
+    def _update(self, live: Live, definition: Definition) -> None:
+        if definition.revision <= live.revision:
+            return
+        draft = self.tenure.turns.draft
+        if definition.generation > live.generation:
+            # It was removed and made anew before we saw the removal: the old one ends first.
+            self._after_removal[live.id] = definition
+            self.tenure.stop(live)
+            return
+        live.revision = definition.revision
+        draft.changed[live.id] = live
+        draft.wanted = True
+        if definition.wanted == "removed":
+            self.tenure.stop(live)
+        elif definition.wanted == "paused":
+            if live.status == Status.RUNNING:
+                live.status = Status.PAUSED
+        elif live.status in (Status.PAUSED, Status.FAILED):
+            self.resume(live)
+
+    def resume(self, live: Live) -> None:
+        """Run again: what waits, and what came due meanwhile."""
+        live.status = Status.RUNNING
+        if live.failure is not None:
+            live.failure = None
+            if live.queue:
+                live.queue[0].attempts = 0
+                live.precounted = 0
+                self.tenure.turns.draft.recounted[live.id] = live
+        self.tenure.set_timer(live)
+        draft = self.tenure.turns.draft
+        draft.changed[live.id] = draft.uncarried[live.id] = live
+        draft.wanted = True
+        self.tenure.ready(live)
+
+    def _create(self, live: Live, definition: Definition) -> None:
+        record = JobRecord(
+            definition.type,
+            definition.version,
+            definition.generation,
+            definition.revision,
+            Status.PAUSED if definition.wanted == "paused" else Status.RUNNING,
+            bytes(definition.parameters),
+            pickled=definition.pickled,
+            application=definition.application,
+        )
+        self.tenure.adopt(live, record)
+        self.tenure.put_first(live, Envelope(live.id, kind=Kind.START))
+        draft = self.tenure.turns.draft
+        draft.changed[live.id] = draft.uncarried[live.id] = live
+        draft.wanted = True
+        self.tenure.ready(live)
+
+    def _bury(self, live: Live, definition: Definition) -> None:
+        turns = self.tenure.turns
+        reason = "JobRemoved" if definition.generation else "UnknownJob"
+        detail = "the job was removed" if definition.generation else "there is no job of this id"
+        while live.queue:
+            envelope = live.queue[0]
+            turns.done(live, envelope)
+            turns.bury(envelope, reason, detail)
+        turns.draft.uncarried.pop(live.id, None)
+        self.tenure.lives.pop(live.id, None)
+
+    def after_removal(self, id: str) -> None:
+        """The job's old generation is gone; is there a new one already?"""
+        if (definition := self._after_removal.pop(id, None)) is not None:
+            self._seen[id] = definition
+
+    def remove(self, live: Live) -> None:
+        """The job itself wants to end: its definition must say so first, so that nobody makes it again."""
+        self.tenure.start(self._remove, live.id, live.generation)
+
+    async def _remove(self, id: str, generation: int) -> None:
+        attempt = 0
+        while True:
+            definition = await self._prove(id)
+            if definition is None or definition.generation != generation or definition.wanted == "removed":
+                break
+            old, new = encode(definition), encode(removed(definition))
+            try:
+                if await self.host.grid.replace_if_same(Map.JOBS, self.partition, id.encode(), old, new):
+                    self.offer(id, new)
+                    return
+            except GridError:
+                attempt += 1
+                await self.tenure.journal.pause(attempt)
+        if definition is not None:
+            self._seen[id] = definition
+            self.tenure.wake()
+
+    # -- questions that wait for a revision -------------------------------------------------------
+
+    def answer_when(self, envelope: Envelope, revision: int) -> None:
+        """Answer once the job has reached this revision, or is gone."""
+        self._waiting.append((envelope, revision))
+        self.tenure.start(self._fetch, envelope.to, revision)
+
+    async def _fetch(self, id: str, revision: int) -> None:
+        definition = await self._prove(id)
+        if definition is not None:
+            self._seen[id] = definition
+        self.tenure.wake()
+        if not self._reached(id, revision):
+            await trio.sleep(0)
+            self._answer_reached()
+
+    def committed(self) -> None:
+        """A record was committed: some jobs may have got there."""
+        if self._waiting:
+            self._answer_reached()
+
+    def _answer_reached(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for envelope, revision in waiting:
+            if self._reached(envelope.to, revision):
+                self.tenure.turns.answer_value(envelope, True)
+                self.tenure.want_commit()
+            else:
+                self._waiting.append((envelope, revision))
+
+    def _reached(self, id: str, revision: int) -> bool:
+        record = self.tenure.state.jobs.get(id)
+        if id in self._seen or id in self._after_removal or ((live := self.tenure.lives.get(id)) and live.loading):
+            return False
+        return record is None or (record.revision >= revision and record.status != Status.STOPPING)
+
+    # -- the slow look ----------------------------------------------------------------------------
+
+    async def sweeps(self) -> None:
+        """Find definitions that no event told of."""
+        while True:
+            try:
+                async for page in self.host.grid.scan(Map.JOBS, self.partition, page=500):
+                    for entry in page:
+                        self._offer_swept(entry.key, entry.value)
+                pause_s = self.tenure.settings.definitions_sweep_s
+            except GridError:
+                pause_s = self.tenure.settings.retry_pause_max_s
+            await trio.sleep(pause_s * (0.5 + self.host.random.random()))
+
+    def _offer_swept(self, key: bytes, value: bytes) -> None:
+        try:
+            id = key.decode()
+        except UnicodeDecodeError:
+            self.host.report(f"partition {self.partition}: a definition under the key {key.hex()} is no job's")
+            return
+        try:
+            definition = decode(value, Definition)
+        except (Undecodable, UnreadableFormat) as error:
+            self.host.report(f"the definition of job {id!r} can't be read and is left alone: {error}")
+            return
+        record = self.tenure.state.jobs.get(id)
+        if (definition.wanted != "removed") if record is None else (record.revision < definition.revision):
+            self.offer(id, value)
+
+
+def removed(definition: Definition) -> Definition:
+    """The same job, no longer wanted."""
+    return Definition(
+        definition.type, Raw(b"\xc0"), definition.generation, definition.revision + 1, "removed", definition.version
+    )

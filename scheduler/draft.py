@@ -1,0 +1,87 @@
+"""The record under construction: what turns have done since the last freeze."""
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from tenure.scheduler.wire import Answer, Batch, DeadLetter, Envelope, Record, encode
+
+if TYPE_CHECKING:
+    from tenure.scheduler.live import Live
+    from tenure.scheduler.state import PartitionState
+
+__all__ = ["Draft"]
+
+SLOT_BYTES_MAX = 512 * 1024
+
+
+class Draft:
+    """Effects that will be committed together. Becomes a `Record` once, when the journal is free."""
+
+    def __init__(self) -> None:
+        self.changed: dict[str, "Live"] = {}
+        self.gone: dict[str, None] = {}
+        self.cursors: dict[bytes, tuple[int, int]] = {}
+        self.forgotten: list[bytes] = []
+        self.watermark = 0
+        self.uncarried: dict[str, "Live"] = {}
+        """Jobs whose queue may have entries that are not in the mailbox."""
+        self.done: dict[str, int] = {}
+        """job -> how many entries of its committed mailbox are done"""
+        self.recounted: dict[str, "Live"] = {}
+        """Jobs whose mailbox entries have new attempt counts."""
+        self.sends: dict[int, list[Envelope]] = {}
+        self.answers: list[tuple[bytes, Answer]] = []
+        self.remembered: dict[tuple[str, str], tuple[int, Answer | None]] = {}
+        self.buried: list[DeadLetter] = []
+        self.exhumed: list[int] = []
+        self.steps: list[tuple[str, str, str, bytes]] = []
+        self.subscribed: list[tuple[str, str, bool]] = []
+        self.consumed: list[bytes] = []
+        """The keys of slots that may be deleted once this is committed."""
+        self.wanted = False
+        """Is there anything here that must be committed?"""
+        self.committed = trio.Event()
+
+    def freeze(self, record: Record, state: "PartitionState") -> Record:
+        """Fill the record. Queues count as carried from now on."""
+        record.jobs = {id: live.record() for id, live in self.changed.items()}
+        record.gone = list(self.gone)
+        record.cursors, record.forgotten, record.watermark = self.cursors, self.forgotten, self.watermark
+        record.unmailed = self.done
+        for id, live in self.uncarried.items():
+            if len(live.queue) > live.carried:
+                record.mailed[id] = list(live.queue)[live.carried :]
+                live.carried = len(live.queue)
+        for id, live in self.recounted.items():
+            if live.carried:
+                record.attempted[id] = _attempts(live)
+        record.outbox = _numbered(self.sends, state)
+        record.answers, record.buried, record.exhumed = self.answers, self.buried, self.exhumed
+        record.remembered = [(job, id, until, answer) for (job, id), (until, answer) in self.remembered.items()]
+        record.steps, record.subscribed = self.steps, self.subscribed
+        return record
+
+
+def _attempts(live: "Live") -> list[int]:
+    counts = [envelope.attempts for envelope in live.queue]
+    while counts and not counts[-1]:
+        counts.pop()
+    return counts or [0]
+
+
+def _numbered(sends: dict[int, list[Envelope]], state: "PartitionState") -> list[tuple[int, int, bytes]]:
+    """Cut into slots and numbered: from here on, these very bytes go into these very slots."""
+    slots = []
+    for partition, envelopes in sends.items():
+        n = state.numbered.get(partition, 0)
+        batch: list[Envelope] = []
+        size_bytes = 0
+        for envelope in envelopes:
+            size_bytes += len(envelope.body) + 64
+            if batch and size_bytes > SLOT_BYTES_MAX:
+                slots.append((partition, n, encode(Batch(batch))))
+                n, batch, size_bytes = n + 1, [], len(envelope.body)
+            batch.append(envelope)
+        slots.append((partition, n, encode(Batch(batch))))
+    return slots

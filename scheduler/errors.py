@@ -1,0 +1,125 @@
+"""Everything that Tenure refuses or reports, in three families: try again, final, caller's mistake.
+
+`TryAgain`: the same call may succeed later, and repeating it is safe where its docstring says so.
+`Final`: repeating changes nothing; somebody has to look. `Mistake`: the caller must change the call.
+"""
+
+__all__ = [
+    "AskFailed",
+    "Backlogged",
+    "BadSchedule",
+    "ClientClosed",
+    "DuplicateJob",
+    "Final",
+    "JobFailed",
+    "JobRemoved",
+    "Mistake",
+    "NotDone",
+    "NotPicklable",
+    "PartitionLost",
+    "PickledJobsRefused",
+    "StateTooLarge",
+    "TenureError",
+    "TooLarge",
+    "TryAgain",
+    "Undecodable",
+    "UnknownJob",
+    "UnknownJobType",
+    "UnreadableFormat",
+    "WrongType",
+]
+
+
+class TenureError(Exception):
+    """The root of all errors that Tenure raises on purpose."""
+
+
+class TryAgain(TenureError):
+    """It did not work now; it may later."""
+
+
+class Final(TenureError):
+    """It will not work, however often it is tried."""
+
+
+class Mistake(TenureError, ValueError):
+    """The call itself is wrong; nothing was done."""
+
+
+class NotDone(TryAgain):
+    """A deadline passed before the outcome was known: it may have been done, or be done later."""
+
+
+class Backlogged(TryAgain):
+    """Publishing waited as long as it was allowed to. `unstored` holds the messages that are not known to be stored.
+
+    They may still be stored later: publish again under an `id` to be safe from doubles.
+    """
+
+    def __init__(self, what: str, unstored: "list[tuple[str, object]]") -> None:
+        super().__init__(what)
+        self.unstored = unstored
+
+
+class ClientClosed(Final):
+    """The client was closed before this was done."""
+
+
+class UnknownJob(Final):
+    """There is no job of this id."""
+
+
+class JobRemoved(UnknownJob):
+    """The job was removed before it got to this message."""
+
+
+class JobFailed(Final):
+    """The job has failed and is parked with its error and the message that did it; see `describe`, then `retry`."""
+
+
+class AskFailed(Final):
+    """The question reached its job, and can't be answered; the reason is in the text."""
+
+
+class PartitionLost(Final):
+    """A partition's head is gone: all copies of its data were lost. It stops; the other partitions go on."""
+
+
+class UnreadableFormat(Final):
+    """A stored value has a format or key that this version does not read."""
+
+
+class Undecodable(Final):
+    """A stored value can't be decoded; its bytes are kept."""
+
+
+class DuplicateJob(Mistake):
+    """The id is taken by a job with another definition."""
+
+
+class UnknownJobType(Mistake):
+    """No job type of this name is registered here."""
+
+
+class WrongType(Mistake):
+    """A message or parameter does not fit its annotation; the text has the path of the field."""
+
+
+class TooLarge(Mistake):
+    """A message or a definition is larger than the cluster's limit."""
+
+
+class StateTooLarge(Mistake):
+    """A job's state has grown past the limit; the turn that did it has failed."""
+
+
+class BadSchedule(Mistake):
+    """A time that can't be: a naive datetime, a bad cron expression or time zone, a negative delay."""
+
+
+class PickledJobsRefused(Mistake):
+    """The job is a pickled callable, and this node does not run those (`allow_pickled_jobs`)."""
+
+
+class NotPicklable(Mistake):
+    """This callable can't be sent to the nodes."""

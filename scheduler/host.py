@@ -1,0 +1,78 @@
+"""What a tenure gets from its node."""
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+import trio
+
+from tenure.scheduler.grid.port import Grid
+from tenure.scheduler.jobtype import JobType, Registry, unpickled_type
+from tenure.scheduler.keys import partition_of
+from tenure.scheduler.settings import NodeSettings
+from tenure.scheduler.wire import JobRecord
+
+__all__ = ["Host"]
+
+
+def _log(text: str) -> None:
+    structlog.get_logger("tenure").warning(text)
+
+
+@dataclass
+class Host:
+    """Grid, clock, settings and names: passed in, never reached for."""
+
+    grid: Grid
+    node: str
+    """This process's name, never used by another one."""
+    registry: Registry
+    now_ms: Callable[[], int]
+    """Wall-clock time; may jump."""
+    formation: str
+    incarnation: int
+    settings: NodeSettings = field(default_factory=NodeSettings)
+    random: random.Random = field(default_factory=random.Random)
+    report: Callable[[str], None] = _log
+    """For what an operator must see."""
+
+    def __post_init__(self) -> None:
+        self._serials = itertools.count(1)
+        self.threads = trio.CapacityLimiter(40)
+        self.turns = trio.CapacityLimiter(max(1, self.settings.turns_at_once_max))
+        self._pickled: dict[bytes, JobType] = {}
+
+    def new_id(self) -> str:
+        """A record id, never used twice."""
+        return f"{self.node}.{next(self._serials)}"
+
+    def partition_of(self, id: str) -> int:
+        """The partition of a job or topic."""
+        return partition_of(id, self.grid.partition_count)
+
+    def type_of(self, record: JobRecord) -> tuple[JobType | None, str]:
+        """The type that runs this job here, or None and the reason, for people."""
+        if record.pickled:
+            return self._unpickled(record)
+        found = self.registry.get(record.type)
+        if found is None:
+            return None, f"UnknownJobType: node {self.node} does not know job type {record.type!r}; start a node whose application registers it"
+        if record.version > found.version:
+            return None, (
+                f"its state is of version {record.version} of {record.type!r}, node {self.node} has version {found.version}; "
+                "start a node with the newer application"
+            )
+        return found, ""
+
+    def _unpickled(self, record: JobRecord) -> tuple[JobType | None, str]:
+        if not self.settings.allow_pickled_jobs:
+            return None, f"PickledJobsRefused: node {self.node} does not run pickled callables (allow_pickled_jobs is off)"
+        found = self._pickled.get(record.pickled)
+        if found is None:
+            try:
+                found = self._pickled[record.pickled] = unpickled_type(record.type, record.pickled)
+            except Exception as error:
+                return None, f"its pickled callable can't be loaded on node {self.node}: {type(error).__name__}: {error}"
+        return found, ""

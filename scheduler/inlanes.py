@@ -1,0 +1,133 @@
+"""The receiving end of lanes: which slots have come in, and which may be taken next. Pure.
+
+Slots come as hints in any order, doubled, late, or not at all; a lane gives them out in order, each
+once, never passing over a number that reads absent. A client's lanes follow each other: the first slot
+of the next says where the last one ended, we get there first, and taking it closes the last for good.
+The rules are those of `tests/models/lanes_model.py`.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tenure.scheduler.errors import Undecodable, UnreadableFormat
+from tenure.scheduler.keys import is_partition_sender, slot_key, split_slot_key
+from tenure.scheduler.wire import Batch, decode
+
+__all__ = ["InLanes", "Slot", "is_passed"]
+
+
+class Slot(NamedTuple):
+    """One lane slot that is next in order."""
+
+    key: bytes
+    sender: bytes
+    lane: int
+    n: int
+    value: bytes
+
+
+def is_passed(key: bytes, cursors: dict[bytes, tuple[int, int]], watermark: int) -> bool:
+    """Is this the key of a slot below these cursors, or of a lane that is closed or forgotten?"""
+    parts = split_slot_key(key)
+    return parts is not None and _is_below(*parts, cursors, watermark)
+
+
+def _is_below(sender: bytes, lane: int, n: int, cursors: dict[bytes, tuple[int, int]], watermark: int) -> bool:
+    cursor = cursors.get(sender)
+    if cursor is None:
+        return not is_partition_sender(sender) and lane <= watermark
+    return (lane, n) < cursor
+
+
+class InLanes:
+    """All lanes into one partition, with the cursors as far as they are taken (committed or about to be)."""
+
+    def __init__(self, cursors: dict[bytes, tuple[int, int]], watermark: int) -> None:
+        self.cursors = dict(cursors)
+        self.watermark = watermark
+        self.waiting: dict[bytes, dict[tuple[int, int], bytes]] = {}
+        """sender -> (lane, n) -> value, of what has not been taken"""
+        self.fresh: dict[bytes, None] = {}
+        """Senders with something new, in the order in which it came."""
+        self.waiting_bytes = 0
+
+    def offer(self, key: bytes, value: bytes) -> bool:
+        """A slot was seen. False if it is consumed, dead or no slot at all: it may be deleted."""
+        parts = split_slot_key(key)
+        if parts is None:
+            return False
+        sender, lane, n = parts
+        if self.is_consumed(sender, lane, n):
+            return False
+        slots = self.waiting.get(sender)
+        if slots is None:
+            slots = self.waiting[sender] = {}
+        if (lane, n) not in slots:
+            slots[lane, n] = value
+            self.waiting_bytes += len(value)
+        self.fresh[sender] = None
+        return True
+
+    def is_consumed(self, sender: bytes, lane: int, n: int) -> bool:
+        """Does this slot lie below what was taken, or in a lane that is closed or forgotten?"""
+        return _is_below(sender, lane, n, self.cursors, self.watermark)
+
+    def next_slot(self, sender: bytes) -> Slot | None:
+        """The slot of this sender that may be taken now, if it has come in."""
+        slots = self.waiting.get(sender)
+        if not slots:
+            return None
+        at = self._next_of(slots, self.cursors.get(sender))
+        if at is None:
+            return None
+        lane, n = at
+        return Slot(slot_key(sender, lane, n), sender, lane, n, slots[at])
+
+    def _next_of(self, slots: dict[tuple[int, int], bytes], cursor: tuple[int, int] | None) -> tuple[int, int] | None:
+        if cursor is not None and cursor in slots:
+            return cursor
+        # Not in order: the lane before may not have been read to its end.
+        for lane in sorted({lane for lane, n in slots if n == 0}):
+            if self._may_begin(slots[lane, 0], cursor):
+                return lane, 0
+        return None
+
+    def _may_begin(self, value: bytes, cursor: tuple[int, int] | None) -> bool:
+        try:
+            batch = decode(value, Batch)
+        except (Undecodable, UnreadableFormat):
+            return cursor is None
+        if batch.after_n == 0:
+            return True
+        if cursor is None:
+            return batch.after_lane <= self.watermark
+        return (batch.after_lane, batch.after_n) <= cursor
+
+    def take(self, slot: Slot) -> None:
+        """This slot's messages are in hand: its number will not be given out again."""
+        self.cursors[slot.sender] = (slot.lane, slot.n + 1)
+        slots = self.waiting[slot.sender]
+        self.waiting_bytes -= len(slots.pop((slot.lane, slot.n)))
+        if not slots:
+            del self.waiting[slot.sender]
+        elif slot.n == 0:
+            # The lane before is closed: what is left of it has no effect.
+            for at in [at for at in slots if at < (slot.lane, 1)]:
+                self.waiting_bytes -= len(slots.pop(at))
+
+    def gaps(self) -> Iterator[bytes]:
+        """The keys of slots that hold up others: worth a read, since their events may have been lost."""
+        for sender, slots in self.waiting.items():
+            cursor = self.cursors.get(sender)
+            if cursor is None:
+                lanes = {lane for lane, _ in slots}
+                yield from (slot_key(sender, lane, 0) for lane in lanes if (lane, 0) not in slots)
+            elif cursor not in slots and not any(n == 0 and self._may_begin(slots[lane, n], cursor) for lane, n in slots):
+                yield slot_key(sender, *cursor)
+                if cursor[0] != (last := max(slots)[0]) and (last, 0) not in slots:
+                    yield slot_key(sender, last, 0)
+
+    def forget(self, sender: bytes) -> None:
+        """This client's lane was proved to have ended."""
+        lane, _ = self.cursors.pop(sender)
+        self.watermark = max(self.watermark, lane)

@@ -1,0 +1,308 @@
+"""Job types: the classes and functions that say what jobs do, and what Tenure knows of them.
+
+A job's durable state is its class's fields. What a handler hangs on `self` under any other name (a
+connection, a cache) lives as long as this node keeps the job in memory, and is not stored.
+"""
+
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Literal, Protocol, TypeVar, cast, overload
+
+import msgspec
+from msgspec import Raw, Struct
+
+from tenure.scheduler.errors import Mistake, NotPicklable, StateTooLarge, Undecodable, UnknownJobType, WrongType
+from tenure.scheduler.wire import Kind
+
+__all__ = ["Job", "JobType", "Registry", "Retry", "job", "registry"]
+
+Misfire = Literal["run_once", "skip", "catch_up"]
+HANDLERS = {
+    Kind.START: "on_start",
+    Kind.MESSAGE: "on_message",
+    Kind.TIMEOUT: "on_timeout",
+    Kind.CRON: "on_timeout",
+    Kind.RESUMED: "on_resume",
+    Kind.STOP: "on_stop",
+}
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class Job(Struct, dict=True, kw_only=True):
+    """The base of class-style jobs: annotated fields are the durable state, `on_…` methods are its turns.
+
+    `on_start(ctx)`, `on_message(ctx, message)`, `on_timeout(ctx)`, `on_resume(ctx)` (after a move) and
+    `on_stop(ctx)` (before removal) may be plain or async, and may be left out. A static method
+    `upgrade(state: dict, version: int) -> dict` turns the state of an older version into this one's.
+    """
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """How often a turn that failed is tried again, and how long to wait in between."""
+
+    attempts_max: int = 5
+    first_delay_s: float = 0.1
+    factor: float = 2.0
+    delay_max_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.attempts_max < 1 or self.first_delay_s < 0 or self.factor < 1 or self.delay_max_s < 0:
+            raise Mistake(f"retry needs attempts_max >= 1, factor >= 1 and no negative delay: {self}")
+
+    def delay_s(self, attempts: int) -> float:
+        """The pause before the next try, after `attempts` of them."""
+        return min(self.delay_max_s, self.first_delay_s * self.factor ** min(attempts - 1, 64))
+
+
+class _Codec(Protocol):
+    def load(self, state: bytes | Raw) -> Any: ...
+    def dump(self, instance: Any) -> bytes: ...
+
+
+class JobType:
+    """A registered job type: how to load, run and store its jobs."""
+
+    def __init__(
+        self,
+        name: str,
+        target: Any,
+        *,
+        version: int = 1,
+        application: str = "",
+        retry: Retry | None = None,
+        misfire: Misfire = "run_once",
+        misfire_grace_s: float = 1.0,
+        remember_s: float = 86_400.0,
+        timeout_s: float | None = None,
+        blocking: bool = False,
+        topics: tuple[str, ...] = (),
+        pickled: bytes = b"",
+    ) -> None:
+        _check_options(name, target, version, misfire, remember_s, timeout_s)
+        self.name, self.target, self.version, self.application = name, target, version, application
+        self.retry = retry or Retry()
+        self.misfire: Misfire = misfire
+        self.misfire_grace_s, self.remember_s, self.timeout_s = misfire_grace_s, remember_s, timeout_s
+        self.blocking, self.topics, self.pickled = blocking, tuple(topics), pickled
+        self.is_class = isinstance(target, type)
+        self.handlers: dict[int, Callable[..., Any]] = {}
+        if self.is_class:
+            for kind, handler in HANDLERS.items():
+                if (found := getattr(target, handler, None)) is not None:
+                    self.handlers[kind] = found
+        else:
+            self.handlers[Kind.MESSAGE] = target
+        self.state_type: Any = target if self.is_class else dict[str, Any]
+        self.is_async = blocking or timeout_s is not None or any(map(_is_async, self.handlers.values()))
+        self.async_kinds = frozenset(kind for kind, found in self.handlers.items() if _is_async(found))
+        self.message_type = _message_type(self.handlers.get(Kind.MESSAGE), skip=2 if self.is_class else 1)
+        self.decode_message: Callable[[Any], Any] = msgspec.msgpack.Decoder(self.message_type).decode
+        self._decode_state: Callable[[Any], Any] = msgspec.msgpack.Decoder(self.state_type).decode
+        self.upgrade: Callable[[dict[str, Any], int], Any] | None = getattr(target, "upgrade", None)
+        self.keeps_instance = Kind.RESUMED in self.handlers
+
+    def __repr__(self) -> str:
+        return f"JobType({self.name!r}, version={self.version})"
+
+    # -- states -----------------------------------------------------------------------------------
+
+    def initial(self, parameters: dict[str, Any]) -> bytes:
+        """The state of a new job; raises `WrongType` with the path of the parameter that does not fit."""
+        if self.is_class:
+            unknown = parameters.keys() - {field.encode_name for field in msgspec.structs.fields(self.target)}
+            if unknown:
+                raise WrongType(f"job type {self.name!r} has no field {', '.join(sorted(unknown))}")
+        try:
+            instance = msgspec.convert(parameters, self.state_type, builtin_types=_NATIVE)
+            return self.dump(instance)
+        except (msgspec.ValidationError, TypeError) as error:
+            raise WrongType(f"parameters of job type {self.name!r}: {error}") from error
+
+    def load(self, state: Any, version: int) -> Any:
+        """The live job from its stored state, upgraded if it is an older version's; raises `Undecodable`."""
+        try:
+            if version < self.version and self.upgrade is not None:
+                upgraded = self.upgrade(cast(dict[str, Any], _decode(state)), version)
+                state = _encode(upgraded)
+            return self._decode_state(state)
+        except Exception as error:  # an `upgrade` hook may raise anything
+            raise Undecodable(
+                f"the state (version {version}) can't be read by job type {self.name!r} version {self.version}: {error}"
+            ) from error
+
+    def dump(self, instance: Any) -> bytes:
+        """The bytes to store; raises `WrongType` if a field holds what could not be read back."""
+        try:
+            state = _encode(instance)
+            if self.is_class:
+                self._decode_state(state)
+            return state
+        except (msgspec.ValidationError, msgspec.EncodeError, TypeError, OverflowError) as error:
+            raise WrongType(f"the state of job type {self.name!r} can't be stored: {error}") from error
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    def check_message(self, encoded: bytes, to: str) -> None:
+        """Raises `WrongType` with the path of the wrong field, if this message does not fit."""
+        if Kind.MESSAGE not in self.handlers:
+            raise WrongType(f"job {to!r} takes no messages: its type {self.name!r} has no on_message")
+        try:
+            self.decode_message(encoded)
+        except msgspec.ValidationError as error:
+            raise WrongType(f"message to {to!r} ({self.name!r} takes {_shown(self.message_type)}): {error}") from error
+
+
+_NATIVE = (bytes, bytearray, memoryview)
+
+
+def _shown(type: Any) -> str:
+    return getattr(type, "__name__", None) or str(type)
+
+
+def _is_async(handler: Any) -> bool:
+    return inspect.iscoroutinefunction(inspect.unwrap(handler)) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)
+    )
+
+
+def _message_type(handler: Any, skip: int) -> Any:
+    if handler is None:
+        return Any
+    try:
+        hints = typing.get_type_hints(handler, include_extras=True)
+        names = list(inspect.signature(handler).parameters)
+    except (NameError, TypeError, ValueError):
+        return Any
+    if len(names) <= skip:
+        raise Mistake(f"{handler!r} must take a context and a message")
+    return hints.get(names[skip], Any)
+
+
+def _check_options(
+    name: str, target: Any, version: int, misfire: str, remember_s: float, timeout_s: float | None
+) -> None:
+    if not name or not isinstance(name, str) or len(name) > 200:
+        raise Mistake(f"a job type needs a name of 1 to 200 characters, not {name!r}")
+    if not callable(target):
+        raise Mistake(f"job type {name!r} must be a class or a function, not {target!r}")
+    if isinstance(target, type) and not issubclass(target, Job):
+        raise Mistake(f"the class of job type {name!r} must inherit from tenure.Job")
+    if version < 1:
+        raise Mistake(f"job type {name!r}: versions begin at 1, not {version}")
+    if misfire not in typing.get_args(Misfire):
+        raise Mistake(f"job type {name!r}: misfire is one of {', '.join(typing.get_args(Misfire))}, not {misfire!r}")
+    if remember_s < 0 or (timeout_s is not None and timeout_s <= 0):
+        raise Mistake(f"job type {name!r}: remember_s can't be negative, timeout_s must be positive")
+
+
+class Registry:
+    """Job types by name."""
+
+    def __init__(self, *types: JobType) -> None:
+        self._types: dict[str, JobType] = {}
+        for type in types:
+            self.add(type)
+
+    def add(self, type: JobType) -> None:
+        """Register; another class under a name that is taken is a mistake, a newer definition of the same is not."""
+        there = self._types.get(type.name)
+        if there is not None and (there.target.__module__, there.target.__qualname__) != (
+            type.target.__module__,
+            type.target.__qualname__,
+        ):
+            raise Mistake(f"job type {type.name!r} is {there.target!r} already; it can't be {type.target!r} too")
+        self._types[type.name] = type
+
+    def get(self, name: str) -> JobType | None:
+        """The type of this name, or None."""
+        return self._types.get(name)
+
+    def __getitem__(self, name: str) -> JobType:
+        try:
+            return self._types[name]
+        except KeyError:
+            known = ", ".join(sorted(self._types)) or "none"
+            raise UnknownJobType(f"no job type {name!r} is registered here (known: {known})") from None
+
+    def __iter__(self) -> Iterator[JobType]:
+        return iter(list(self._types.values()))
+
+    def __len__(self) -> int:
+        return len(self._types)
+
+    def of(self, target: Any) -> JobType | None:
+        """The type that this class, function or name was registered as."""
+        if isinstance(target, str):
+            return self[target]
+        if isinstance(target, JobType):
+            return target
+        return next((type for type in self._types.values() if type.target is target), None)
+
+
+registry = Registry()
+"""What `@tenure.job` registers in: the job types of this process."""
+
+Target = TypeVar("Target", bound=Callable[..., Any])
+
+
+def job(
+    name: str,
+    *,
+    version: int = 1,
+    application: str = "",
+    retry: Retry | None = None,
+    misfire: Misfire = "run_once",
+    misfire_grace_s: float = 1.0,
+    remember_s: float = 86_400.0,
+    timeout_s: float | None = None,
+    blocking: bool = False,
+    topics: tuple[str, ...] = (),
+    registry: Registry = registry,
+) -> Callable[[Target], Target]:
+    """Register a class (or a function of a context and a message) as a job type.
+
+    `name` is what is stored: classes may move between modules. `version` grows when the state changes
+    shape (see `Job.upgrade`). `blocking` runs plain handlers in a thread. `topics` are subscribed to at
+    the start of each job. `misfire` says what happens to a timer that nobody could fire in time: run it
+    once, skip it, or catch up on each missed time. `remember_s` is how long message ids are remembered.
+    """
+
+    def register(target: Target) -> Target:
+        registry.add(
+            JobType(
+                name,
+                target,
+                version=version,
+                application=application,
+                retry=retry,
+                misfire=misfire,
+                misfire_grace_s=misfire_grace_s,
+                remember_s=remember_s,
+                timeout_s=timeout_s,
+                blocking=blocking,
+                topics=topics,
+            )
+        )
+        return target
+
+    return register
+
+
+def pickled_type(target: Any) -> JobType:
+    """An ad hoc job type: the callable itself travels, by cloudpickle."""
+    import cloudpickle
+
+    try:
+        blob = cloudpickle.dumps(target)
+    except Exception as error:
+        raise NotPicklable(f"{target!r} can't be pickled: {error}; register it with @tenure.job instead") from error
+    return JobType(f"pickled:{getattr(target, '__qualname__', 'callable')}"[:200], target, pickled=blob)
+
+
+def unpickled_type(name: str, blob: bytes) -> JobType:
+    """Back from `Definition.pickled`. Runs whatever the bytes say: only where the node allows it."""
+    import cloudpickle
+
+    return JobType(name, cloudpickle.loads(blob), pickled=blob)

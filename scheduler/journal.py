@@ -1,0 +1,341 @@
+"""A partition's journal: how a tenure opens, commits and clears, such that two owners never both believe.
+
+    read head, image ──► replay to the first empty slot ──► confirm the tail ──► write the opening ──► claim the head
+           ▲                         ▲                            │ changed            │ taken              │ another's
+           └─────────────────────────┼────────────────────────────┘                    │                    │
+           ▲                         └─────────────────────────────────────────────────┘                    │
+           └────────────────────────────────────────────────────────────────────────────────────────────────┘
+
+    own: commit n, n+1, … by write-once slots ──► a slot is another's: the tenure is over
+         image at a committed position ──► move the head ──► clear old slots (never openings)
+
+The steps are those of `tests/models/journal_model.py`, which checks them exhaustively; change both together.
+"""
+
+import random
+from collections.abc import AsyncIterator, Callable
+
+import trio
+
+from tenure.scheduler.errors import PartitionLost, Undecodable, UnreadableFormat
+from tenure.scheduler.grid.port import Grid, GridError, Map
+from tenure.scheduler.image import Frozen, checksum_of, thaw
+from tenure.scheduler.keys import HEAD, chunk_key, journal_key, split_chunk_key
+from tenure.scheduler.settings import NodeSettings
+from tenure.scheduler.state import PartitionState
+from tenure.scheduler.wire import Head, ImageRef, Record, RecordKind, decode, encode
+
+__all__ = ["Journal", "TenureOver"]
+
+READ_AHEAD = 32
+
+
+class TenureOver(Exception):
+    """Another node has opened this partition: forget everything in memory."""
+
+
+class Journal:
+    """One node's view of one partition's journal. Everything it needs to know is read from the grid."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        partition: int,
+        *,
+        formation: str,
+        settings: NodeSettings,
+        new_id: Callable[[], str],
+        random: random.Random,
+        report: Callable[[str], None],
+    ) -> None:
+        self.grid, self.partition, self.settings = grid, partition, settings
+        self.formation = formation
+        self.new_id, self.random, self.report = new_id, random, report
+        self.state = PartitionState()
+        self.head = Head(formation, 0)
+        self.slot = 0
+        """The slot to be looked at, or written, next."""
+        self.tail: tuple[int, bytes] | None = None
+        """The last record of the log and its slot, unless it is in the image."""
+        self.openings: set[int] = set()
+        """Slots since the head that must never be cleared."""
+        self.seen: set[str] = set()
+        """The ids of all records that were replayed since the head."""
+        self.damaged_at: int | None = None
+        self.bytes_since_image = 0
+        self.image_bytes = 0
+        self.serial = 0
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    async def open(self, node: str, at_ms: Callable[[], int]) -> None:
+        """Become the owner: everything committed so far is in `state`, and nobody else can commit from now on.
+
+        Call `read` and `follow` before, as often as you like.
+        """
+        while True:
+            await self.follow()
+            if not await self._confirm_tail():
+                await self.read()
+                continue
+            record = Record(self.new_id(), self.state.last_id, RecordKind.OPENING, self.state.epoch + 1, node, at_ms())
+            if not await self._append(record):
+                continue
+            if await self._claim(record.id):
+                return
+            await self.read()
+
+    async def read(self) -> None:
+        """Begin at the head and its image. Raises `PartitionLost` if the head stays missing."""
+        deadline = trio.current_time() + self.settings.lost_after_s
+        attempt = 0
+        while True:
+            try:
+                stored = await self.grid.get(Map.HEADS, self.partition, HEAD)
+                if stored is not None and (head := decode(stored, Head)).formation == self.formation:
+                    if await self._read_image(head):
+                        return
+                problem = "its head is missing" if stored is None else "its head is not of this cluster, or its image is not whole"
+            except Undecodable as error:
+                problem = str(error)
+            except GridError:
+                deadline = max(deadline, trio.current_time() + self.settings.lost_after_s)
+                problem = ""
+            if problem and trio.current_time() >= deadline:
+                raise PartitionLost(
+                    f"partition {self.partition} is lost: {problem}. Its jobs stop here; restore them from a snapshot. "
+                    "All other partitions go on."
+                )
+            attempt += 1
+            await self.pause(attempt)
+
+    async def _read_image(self, head: Head) -> bool:
+        state, ref, chunks = PartitionState(), head.image, []
+        if ref is not None:
+            for first in range(0, ref.chunks, READ_AHEAD):
+                keys = [chunk_key(ref.epoch, ref.serial, n) for n in range(first, min(first + READ_AHEAD, ref.chunks))]
+                found = await self.grid.get_all(Map.IMAGES, self.partition, keys)
+                if len(found) < len(keys):
+                    return False
+                chunks += [found[key] for key in keys]
+            if checksum_of(chunks) != ref.checksum:
+                return False
+            state = thaw(chunks)
+        self.state, self.head = state, head
+        self.slot, self.tail, self.openings = head.first, None, set()
+        self.seen, self.damaged_at = {state.last_id}, None
+        self.bytes_since_image, self.image_bytes = 0, ref.size_bytes if ref else 0
+        return True
+
+    async def follow(self) -> None:
+        """Replay on, to the first slot that reads empty."""
+        attempt = 0
+        while True:
+            try:
+                async for stored in self._slots():
+                    self._replay(stored)
+                return
+            except GridError:
+                attempt += 1
+                await self.pause(attempt)
+
+    async def _slots(self) -> AsyncIterator[bytes]:
+        batch = 1
+        while True:
+            keys = [journal_key(self.slot + n) for n in range(batch)]
+            found = await self.grid.get_all(Map.JOURNAL, self.partition, keys)
+            for key in keys:
+                if key not in found:
+                    return
+                yield found[key]
+            batch = min(batch * 4, READ_AHEAD)
+
+    def _replay(self, stored: bytes) -> None:
+        try:
+            record = decode(stored, Record)
+        except Undecodable as error:
+            # Nobody who follows the protocol wrote this. It stays where it is, for somebody to look at.
+            self.report(f"partition {self.partition}: journal slot {self.slot} can't be decoded and is passed over: {error}")
+            self.openings.add(self.slot)
+            self.damaged_at = self.slot
+            self.slot += 1
+            return
+        if self._chains(record):
+            self._add(record, stored)
+        else:
+            self._pass_over(record)
+        self.seen.add(record.id)
+
+    def _pass_over(self, record: Record) -> None:
+        """A record of a tenure that was over, written too late to count. If it is an opening, it is a fence all the same."""
+        if self.damaged_at is not None and record.after not in self.seen:
+            raise PartitionLost(
+                f"partition {self.partition} is damaged: journal slot {self.slot} follows a record that is gone, "
+                f"and slot {self.damaged_at} can't be decoded. Restore its jobs from a snapshot; other partitions go on."
+            )
+        if record.kind == RecordKind.OPENING:
+            self.openings.add(self.slot)
+        self.slot += 1
+
+    def _chains(self, record: Record) -> bool:
+        """Is this the log's next record, and not one of a tenure that was over?"""
+        return record.after == self.state.last_id
+
+    def _add(self, record: Record, stored: bytes) -> None:
+        if record.kind == RecordKind.OPENING:
+            self.openings.add(self.slot)
+        self.state.apply(record, self.slot)
+        self.tail = (self.slot, stored)
+        self.slot += 1
+        self.bytes_since_image += len(stored)
+
+    async def _confirm_tail(self) -> bool:
+        """Write the last replayed record again: its writer may have left it without a backup."""
+        attempt = 0
+        while self.tail is not None:
+            slot, stored = self.tail
+            try:
+                return await self.grid.replace_if_same(Map.JOURNAL, self.partition, journal_key(slot), stored, stored)
+            except GridError:
+                attempt += 1
+                await self.pause(attempt)
+        return True
+
+    async def _claim(self, opening: str) -> bool:
+        """From the head that the replay began with, to the same with our opening: what was read still stands."""
+        head = Head(self.head.formation, self.head.incarnation, self.head.first, self.head.image, opening)
+        return await self._move_head(head)
+
+    # -- committing -------------------------------------------------------------------------------
+
+    async def commit(self, record: Record) -> None:
+        """Make this record the next of the log; `state` has it when this returns.
+
+        Raises `TenureOver` if the slot is another's. Cancelling leaves the outcome open: drop the tenure.
+        """
+        record.after = self.state.last_id
+        if not await self._append(record):
+            raise TenureOver(f"partition {self.partition}: journal slot {self.slot} is another's")
+
+    async def _append(self, record: Record) -> bool:
+        stored = encode(record)
+        if not await self._write_once(Map.JOURNAL, journal_key(self.slot), stored):
+            return False
+        self._add(record, stored)
+        return True
+
+    async def _write_once(self, map: Map, key: bytes, value: bytes) -> bool:
+        """True when this very value is there, with its backups; False when another is. Retries keep the bytes."""
+        attempt = 0
+        while True:
+            try:
+                there = await self._put(map, key, value)
+                if there is None:
+                    return True
+                if not self._is_mine(there, value):
+                    return False
+                if await self.grid.replace_if_same(map, self.partition, key, value, value):
+                    return True
+            except GridError:
+                pass
+            attempt += 1
+            await self.pause(attempt)
+
+    async def _put(self, map: Map, key: bytes, value: bytes) -> bytes | None:
+        return await self.grid.put_if_absent(map, self.partition, key, value)
+
+    def _is_mine(self, there: bytes, value: bytes) -> bool:
+        """An earlier try of ours that got through has our record's id, so the very same bytes."""
+        return there == value
+
+    # -- images -----------------------------------------------------------------------------------
+
+    def image_is_due(self) -> bool:
+        """Has the journal outgrown the image?"""
+        grown = max(self.image_bytes, self.settings.image_journal_bytes_min)
+        return self.bytes_since_image > grown or self.slot - self.head.first > self.settings.image_journal_slots_max
+
+    async def write_image(self) -> None:
+        """Write the state as it is now, move the head to it, clear what it replaces. Commits may go on meanwhile.
+
+        Raises `TenureOver` if the head was claimed by another.
+        """
+        frozen, since = Frozen(self.state), self.bytes_since_image
+        self.serial += 1
+        epoch, serial, chunks = self.state.epoch, self.serial, 0
+        written: list[bytes] = []
+        for chunk in frozen.chunks(self.settings.chunk_bytes_max):
+            if not await self._write_once(Map.IMAGES, chunk_key(epoch, serial, chunks), chunk):
+                raise TenureOver(f"partition {self.partition}: another wrote image {epoch}.{serial}")
+            written.append(chunk)
+            chunks += 1
+        size = sum(map(len, written))
+        ref = ImageRef(epoch, serial, chunks, size, checksum_of(written))
+        old = self.head
+        head = Head(old.formation, old.incarnation, frozen.next_slot, ref, old.claim)
+        if not await self._move_head(head):
+            raise TenureOver(f"partition {self.partition}: its head was claimed by another")
+        self.image_bytes = size
+        self.bytes_since_image -= since
+        self._clear(old, head)
+
+    def _clear(self, old: Head, new: Head) -> None:
+        """Delete what the new image replaces. Openings stay: a zombie's next slot must never be empty."""
+        slots = [journal_key(n) for n in range(old.first, new.first) if not self._is_fence(n)]
+        self.grid.discard(Map.JOURNAL, self.partition, slots)
+        self.openings = {n for n in self.openings if n >= new.first}
+        if old.image is not None:
+            chunks = [chunk_key(old.image.epoch, old.image.serial, n) for n in range(old.image.chunks)]
+            self.grid.discard(Map.IMAGES, self.partition, chunks)
+
+    def _is_fence(self, slot: int) -> bool:
+        return slot in self.openings
+
+    async def _move_head(self, head: Head) -> bool:
+        """Compare-and-set from the head that we know. False: it is another's."""
+        old, new = encode(self.head), encode(head)
+        attempt = 0
+        while True:
+            try:
+                if await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, old, new):
+                    break
+                if await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, new, new):
+                    break
+                return False
+            except GridError:
+                attempt += 1
+                await self.pause(attempt)
+        self.head = head
+        return True
+
+    async def sweep(self) -> None:
+        """Delete what earlier clearings left: slots below the head that are no openings, chunks of no image.
+
+        Only for a tenure that has claimed the head: then no earlier one can make a head of those chunks.
+        """
+        async for page in self.grid.scan(Map.JOURNAL, self.partition):
+            below = [entry for entry in page if len(entry.key) == 8 and int.from_bytes(entry.key, "big") < self.head.first]
+            self.grid.discard(Map.JOURNAL, self.partition, [entry.key for entry in below if not _is_opening(entry.value)])
+        stale: list[bytes] = []
+        async for page in self.grid.scan(Map.IMAGES, self.partition):
+            stale += [entry.key for entry in page if self._is_stale_chunk(entry.key)]
+        self.grid.discard(Map.IMAGES, self.partition, stale)
+
+    def _is_stale_chunk(self, key: bytes) -> bool:
+        chunk = split_chunk_key(key)
+        if chunk is None or chunk[0] > self.state.epoch:
+            return False
+        named = self.head.image
+        return chunk[0] < self.state.epoch and (named is None or chunk[:2] != (named.epoch, named.serial))
+
+    async def pause(self, attempt: int) -> None:
+        """Wait before trying again: longer each time, and never in step with others."""
+        longest = min(self.settings.retry_pause_max_s, self.settings.retry_pause_s * 2 ** min(attempt - 1, 16))
+        await trio.sleep(longest * (0.5 + self.random.random() / 2))
+
+
+def _is_opening(stored: bytes) -> bool:
+    try:
+        return decode(stored, Record).kind == RecordKind.OPENING
+    except (Undecodable, UnreadableFormat):
+        return True

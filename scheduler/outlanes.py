@@ -1,0 +1,173 @@
+"""The sending end of a client's lanes, without I/O: it says what to do next, and is told how that went.
+
+    publish ──► waiting ──► frozen in slot n ──► stored (tickets are told)
+                               │ unknown: the same bytes into the same slot, until acknowledged or the lane is left
+
+A lane never passes over a number. It is left when it is old: an acknowledgement that comes later than
+half a lane's lifetime counts as unknown, since the receiver may have forgotten the lane by then.
+Each shell (trio, asyncio, threads) drives the same lanes. Rules: `tests/models/lanes_model.py`.
+"""
+
+from collections import deque
+from enum import Enum, auto
+from typing import NamedTuple
+
+from tenure.scheduler.keys import slot_key
+from tenure.scheduler.settings import ClientSettings
+from tenure.scheduler.wire import Batch, Envelope, encode
+
+__all__ = ["Action", "OutLane", "Step", "Ticket"]
+
+
+class Ticket:
+    """One caller's messages: done when each of them is stored."""
+
+    __slots__ = ("doubtful", "done", "pending")
+
+    def __init__(self) -> None:
+        self.pending = 0
+        self.doubtful = False
+        self.done = False
+
+
+class Action(Enum):
+    """What a lane wants done."""
+
+    BEGIN = auto()
+    """Read the partition's watermark, and say `begun(birth)`."""
+    LOOK = auto()
+    """Read whether the slot `key` is gone, and say `looked(gone)`."""
+    WRITE = auto()
+    """Set the slot `key` to `value`, and say `stored()`, or `unsure()` where the outcome is not known."""
+    DOUBT = auto()
+    """The lane is too old to try on: say `give_up()`, and tell the tickets that it returns."""
+
+
+class Step(NamedTuple):
+    """The next thing to do."""
+
+    action: Action
+    key: bytes = b""
+    value: bytes = b""
+
+
+class _Waiting(NamedTuple):
+    envelope: Envelope
+    ticket: Ticket
+    size_bytes: int
+
+
+class OutLane:
+    """The lanes from one client to one partition, one after another."""
+
+    def __init__(self, sender: bytes, settings: ClientSettings) -> None:
+        self.sender, self.settings = sender, settings
+        self.waiting: deque[_Waiting] = deque()
+        self.frozen: list[_Waiting] = []
+        self._bytes = b""
+        self.tried = False
+        """Was the frozen slot ever tried with an unknown outcome?"""
+        self.lane = 0
+        self.begun_s = 0.0
+        self.n = 0
+        self.room_below = 0
+        """Slots below this may be written: those a window before them are gone."""
+        self.last_lane = 0
+        self.after = (0, 0)
+        """Where the last lane that stored anything ended."""
+        self.waiting_bytes = 0
+
+    def add(self, envelope: Envelope, ticket: Ticket, size_bytes: int) -> None:
+        """One more message, behind all others."""
+        self.waiting.append(_Waiting(envelope, ticket, size_bytes))
+        self.waiting_bytes += size_bytes
+        ticket.pending += 1
+
+    def next_step(self, now_s: float) -> Step | None:
+        """What to do next; None: nothing is waiting."""
+        if not self.frozen and not self.waiting:
+            return None
+        age_s = now_s - self.begun_s
+        if self.lane and age_s > self.settings.lane_lifetime_s / (2 if self.tried else 4):
+            if self.tried:
+                return Step(Action.DOUBT)
+            self._leave()
+        if not self.lane:
+            return Step(Action.BEGIN)
+        if self.n >= self.room_below:
+            return Step(Action.LOOK, slot_key(self.sender, self.lane, self._oldest_in_window()))
+        if not self.frozen:
+            self._freeze()
+        return Step(Action.WRITE, slot_key(self.sender, self.lane, self.n), self._bytes)
+
+    def _oldest_in_window(self) -> int:
+        # Half a window ahead of need, so that a look is rare and the receiver has had time.
+        return max(0, self.n - max(1, self.settings.window_slots // 2))
+
+    def begun(self, watermark: int, wall_ms: int, now_s: float) -> None:
+        """A new lane: born after every lane that the partition has forgotten, and after our own last one."""
+        self.lane = self.last_lane = max(wall_ms, watermark + 1, self.last_lane + 1)
+        self.begun_s, self.n = now_s, 0
+        self.room_below = self.settings.window_slots
+
+    def looked(self, gone: bool) -> None:
+        """Is the slot that was asked for consumed? Then so is all before it."""
+        if gone:
+            self.room_below = self._oldest_in_window() + self.settings.window_slots
+
+    def stored(self, now_s: float) -> list[Ticket]:
+        """The frozen slot was acknowledged; returns the tickets that this completes."""
+        if now_s - self.begun_s > self.settings.lane_lifetime_s / 2:
+            self._leave()
+            return self._settle(doubtful=True)
+        self.n += 1
+        return self._settle(doubtful=False)
+
+    def unsure(self) -> None:
+        """The outcome is not known: the next step is the same write again."""
+        self.tried = True
+
+    def _settle(self, doubtful: bool) -> list[Ticket]:
+        done = []
+        for _, ticket, size_bytes in self.frozen:
+            self.waiting_bytes -= size_bytes
+            ticket.pending -= 1
+            ticket.doubtful |= doubtful
+            if not ticket.pending:
+                ticket.done = True
+                done.append(ticket)
+        self.frozen, self._bytes, self.tried = [], b"", False
+        return done
+
+    def give_up(self) -> list[Ticket]:
+        """The frozen slot will not be tried again: its messages are in doubt, and the lane must be left."""
+        self._leave()
+        return self._settle(doubtful=True)
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """Its caller has stopped waiting: what was never tried will not be."""
+        kept = [waiting for waiting in self.waiting if waiting.ticket is not ticket]
+        if len(kept) < len(self.waiting):
+            self.waiting = deque(kept)
+            self.waiting_bytes = sum(waiting.size_bytes for waiting in (*self.frozen, *kept))
+
+    def _leave(self) -> None:
+        # A lane that has stored nothing is no link in the chain: its successor follows what it followed.
+        if self.n:
+            self.after = (self.lane, self.n)
+        self.lane = 0
+        self.waiting.extendleft(reversed(self.frozen) if not self.tried else ())
+        if not self.tried:
+            self.frozen, self._bytes = [], b""
+
+    def _freeze(self) -> None:
+        settings, size_bytes = self.settings, 0
+        while self.waiting and len(self.frozen) < settings.batch_messages_max:
+            size_bytes += self.waiting[0].size_bytes
+            if self.frozen and size_bytes > settings.batch_bytes_max:
+                break
+            self.frozen.append(self.waiting.popleft())
+        batch = Batch([waiting.envelope for waiting in self.frozen])
+        if self.n == 0:
+            batch.after_lane, batch.after_n = self.after
+        self._bytes = encode(batch)

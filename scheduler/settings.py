@@ -1,0 +1,93 @@
+"""Settings: one frozen object each for a cluster, a node and a client, validated once."""
+
+from msgspec import Struct
+
+from tenure.scheduler.errors import Mistake
+
+__all__ = ["ClientSettings", "NodeSettings"]
+
+
+class _Checked(Struct, frozen=True, kw_only=True):
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
+                raise Mistake(f"{name} can't be negative: {value}")
+
+
+class NodeSettings(_Checked):
+    """How a node runs. Safety rests on none of these: they trade speed for memory, and patience for pauses."""
+
+    heartbeat_s: float = 0.25
+    """How often a node says that it is there. Its stop costs others one look at the map a beat."""
+    gone_after_s: float = 1.5
+    """A node whose heartbeat stood still for so long is taken for dead. Wrongly so costs a handoff, no more."""
+    handoff_deadline_s: float = 10.0
+    """So long does a new owner wait for the closing record of one that is alive, before it opens by force."""
+    handoff_poll_s: float = 0.02
+    """How often it looks for that record. Only during handoffs."""
+    drain_deadline_s: float = 5.0
+    """Running turns may finish until then; later they are cancelled, and run again elsewhere."""
+    sweep_s: float = 2.0
+    """How often each partition's inbox is read for slots that no event told of."""
+    definitions_sweep_s: float = 20.0
+    """The same for definitions; costs one read of all of them."""
+    group_messages_max: int = 4096
+    """So many messages at most are taken into one journal record."""
+    group_bytes_max: int = 4 * 2**20
+    """So many bytes of lane slots at most are taken into one journal record."""
+    image_journal_bytes_min: int = 64 * 1024
+    """An image is written when the journal since the last one has outgrown it, and this."""
+    image_journal_slots_max: int = 512
+    """Or when there are so many slots: an opening reads each of them."""
+    chunk_bytes_max: int = 256 * 1024
+    """The size of an image's chunks; one grid entry each."""
+    state_bytes_max: int = 8 * 2**20
+    """A turn that leaves a larger state fails with `StateTooLarge`."""
+    message_bytes_max: int = 2**20
+    """The same limit that clients keep, for messages that jobs send."""
+    mailbox_messages_max: int = 10_000
+    """A job with so many messages waiting holds back the clients that send to it."""
+    outbox_bytes_max: int = 64 * 2**20
+    """A partition with so much not known to be stored elsewhere parks the jobs that would send more."""
+    turns_at_once_max: int = 10_000
+    """Async turns running at the same time on one node."""
+    crash_attempts_max: int = 3
+    """A message whose turn was running in so many crashes in a row fails its job."""
+    lane_lifetime_s: float = 3600.0
+    """A client's lane is forgotten when nothing came for so long; clients leave a lane after a quarter of it."""
+    reply_ttl_s: float = 120.0
+    """How long the answer to a question is kept for its client."""
+    dead_letters_max: int = 10_000
+    """Dead letters kept in one partition; what is beyond is reported in the log, in full."""
+    instances_max: int = 10_000
+    """Idle jobs whose objects are kept in memory, on one node (those with `on_resume` always are)."""
+    lost_after_s: float = 5.0
+    """A partition whose head stays missing for so long is reported as lost."""
+    retry_pause_s: float = 0.05
+    """The pause after a grid call that was refused or unknown; doubled up to retry_pause_max_s."""
+    retry_pause_max_s: float = 0.5
+    allow_pickled_jobs: bool = False
+    """Run callables that clients sent as pickles: whoever may write to the grid may then run code here."""
+
+
+class ClientSettings(_Checked):
+    """How a client publishes and asks."""
+
+    publish_deadline_s: float = 30.0
+    """Publishing waits so long, then raises `Backlogged`."""
+    ask_deadline_s: float = 30.0
+    window_slots: int = 64
+    """Slot n of a lane is written only when slot n - window is consumed."""
+    batch_messages_max: int = 2048
+    batch_bytes_max: int = 512 * 1024
+    buffer_bytes_max: int = 64 * 2**20
+    """Messages that wait for the grid, in all; publishing waits when there are more."""
+    message_bytes_max: int = 2**20
+    """A larger message is refused at the caller."""
+    lane_lifetime_s: float = 3600.0
+    """The nodes' setting of the same name."""
+    reply_poll_s: float = 0.1
+    """An answer whose event was lost is found after about so long."""
+    retry_pause_s: float = 0.05
+    retry_pause_max_s: float = 0.5

@@ -1,0 +1,128 @@
+"""A partition's whole state, as its journal tells it. Pure: records in, state out; no grid, no clock.
+
+The owner's memory and a successor's replay are the same function of the same records, so whatever
+was committed is there after a handoff, and whatever was not, is not.
+"""
+
+from collections import deque
+from typing import Any
+
+from tenure.scheduler.wire import Answer, DeadLetter, Envelope, JobRecord, Record, RecordKind
+
+__all__ = ["PartitionState", "Remembered"]
+
+Remembered = tuple[int, Answer | None]
+
+
+class PartitionState:
+    """Everything that is committed in one partition."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, JobRecord] = {}
+        self.mail: dict[str, deque[Envelope]] = {}
+        """Messages that were read and whose turns have not finished, oldest first."""
+        self.cursors: dict[bytes, tuple[int, int]] = {}
+        """sender -> (its lane, the next slot that has not been taken)"""
+        self.watermark = 0
+        """Client lanes born at or before this, and not in `cursors`, are dead."""
+        self.outbox: dict[int, deque[tuple[int, bytes]]] = {}
+        """partition -> (slot number, its bytes), not known to be stored"""
+        self.numbered: dict[int, int] = {}
+        """partition -> the number of the next slot of our lane to it"""
+        self.answers: dict[tuple[bytes, int], Answer] = {}
+        """Not known to have reached their clients' maps."""
+        self.remembered: dict[str, dict[str, Remembered]] = {}
+        self.dead: dict[int, DeadLetter] = {}
+        self.buried_count = 0
+        self.steps: dict[str, dict[tuple[str, str], bytes]] = {}
+        """job -> (turn, name) -> result of a finished `once` step"""
+        self.subscribers: dict[str, dict[str, None]] = {}
+        """topic -> jobs, in the order in which they came"""
+
+        self.epoch = 0
+        self.owner = ""
+        self.last_id = ""
+        self.closed_for: str | None = None
+        """If the last record is a closing: the successor that it names ('' for anyone)."""
+        self.next_slot = 0
+
+    def apply(self, record: Record, slot: int) -> None:
+        """Add one committed record, which stands in `slot`."""
+        self.last_id, self.next_slot = record.id, slot + 1
+        self.closed_for = record.successor if record.kind == RecordKind.CLOSING else None
+        if record.kind == RecordKind.OPENING:
+            self.epoch, self.owner = record.epoch, record.node
+        self._apply_mail(record)
+        for id in record.gone:
+            for table in (self.jobs, self.remembered, self.steps):
+                table.pop(id, None)  # type: ignore[attr-defined]
+        self.jobs.update(record.jobs)
+        self.cursors.update(record.cursors)
+        for sender in record.forgotten:
+            self.cursors.pop(sender, None)
+        self.watermark = max(self.watermark, record.watermark)
+        self._apply_sent(record)
+        for job, id, until_ms, answer in record.remembered:
+            self.remembered.setdefault(job, {})[id] = (until_ms, answer)
+        for letter in record.buried:
+            self.dead[letter.n] = letter
+            self.buried_count = max(self.buried_count, letter.n)
+        for n in record.exhumed:
+            self.dead.pop(n, None)
+        for topic, job, wanted in record.subscribed:
+            jobs = self.subscribers.setdefault(topic, {})
+            if wanted:
+                jobs[job] = None
+            else:
+                jobs.pop(job, None)
+            if not jobs:
+                del self.subscribers[topic]
+
+    def _apply_mail(self, record: Record) -> None:
+        for job, envelopes in record.mailed.items():
+            self.mail.setdefault(job, deque()).extend(envelopes)
+        for job, count in record.unmailed.items():
+            box = self.mail[job]
+            for _ in range(count):
+                box.popleft()
+            if not box:
+                del self.mail[job]
+            self.steps.pop(job, None)
+        for job, attempts in record.attempted.items():
+            for envelope, count in zip(self.mail[job], attempts, strict=False):
+                envelope.attempts = count
+        for job, turn, name, result in record.steps:
+            self.steps.setdefault(job, {})[turn, name] = result
+
+    def _apply_sent(self, record: Record) -> None:
+        for partition, n, slot in record.outbox:
+            self.outbox.setdefault(partition, deque()).append((n, slot))
+            self.numbered[partition] = n + 1
+        for partition, below in record.arrived.items():
+            waiting = self.outbox.get(partition)
+            while waiting and waiting[0][0] < below:
+                waiting.popleft()
+            if waiting is not None and not waiting:
+                del self.outbox[partition]
+        for client, answer in record.answers:
+            self.answers[client, answer.n] = answer
+        for key in record.answered:
+            self.answers.pop(key, None)
+
+    def meta(self) -> dict[str, Any]:
+        """All but the jobs and what hangs on each of them, for an image."""
+        return {
+            "cursors": self.cursors,
+            "watermark": self.watermark,
+            "outbox": {partition: list(slots) for partition, slots in self.outbox.items()},
+            "numbered": self.numbered,
+            "answers": [(client, answer) for (client, _), answer in self.answers.items()],
+            "dead": list(self.dead.values()),
+            "buried_count": self.buried_count,
+            "subscribers": {topic: list(jobs) for topic, jobs in self.subscribers.items()},
+            "epoch": self.epoch,
+            "owner": self.owner,
+            "last_id": self.last_id,
+            "closed_for": self.closed_for,
+            "next_slot": self.next_slot,
+        }

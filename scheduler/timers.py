@@ -1,0 +1,86 @@
+"""Times: when a job wakes. Pure: `now` comes in, due times come out."""
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+
+from tenure.scheduler.errors import BadSchedule
+from tenure.scheduler.wire import Timer
+
+__all__ = ["check_cron", "due_at_ms", "due_in_ms", "next_cron_ms", "ring"]
+
+DELAY_MAX_S = 100 * 366 * 86_400
+CATCH_UP_MAX = 1000
+"""A catch-up fires at most so many missed times; what is beyond is skipped, and logged."""
+
+
+def due_in_ms(now_ms: int, delay_s: float) -> int:
+    """The due time `delay_s` from now."""
+    if not isinstance(delay_s, int | float) or isinstance(delay_s, bool) or not 0 <= delay_s <= DELAY_MAX_S:
+        raise BadSchedule(f"a delay is a number of seconds from 0 to a hundred years, not {delay_s!r}")
+    return now_ms + max(1, round(delay_s * 1000))
+
+
+def due_at_ms(when: datetime) -> int:
+    """The due time of an aware datetime; a naive one could mean anything and is refused."""
+    if not isinstance(when, datetime):
+        raise BadSchedule(f"a time is a datetime, not {when!r}")
+    if when.tzinfo is None or when.utcoffset() is None:
+        raise BadSchedule(f"{when!r} has no time zone; say datetime.now(UTC), or datetime(…, tzinfo=ZoneInfo('Europe/Paris'))")
+    return max(1, round(when.timestamp() * 1000))
+
+
+@lru_cache(maxsize=1024)
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise BadSchedule(f"no time zone {name!r}; names look like 'Europe/Paris' or 'UTC'") from None
+
+
+def check_cron(expression: str, zone: str) -> None:
+    """Raises `BadSchedule` if this is no cron expression, or never comes due."""
+    next_cron_ms(expression, zone, round(datetime.now(UTC).timestamp() * 1000))
+
+
+def next_cron_ms(expression: str, zone: str, after_ms: int) -> int:
+    """The first time after `after_ms` that the expression names, on that zone's clock."""
+    local = datetime.fromtimestamp(after_ms / 1000, _zone(zone))
+    try:
+        found = next(CronSim(expression, local))
+    except CronSimError as error:
+        raise BadSchedule(f"{expression!r} is no cron expression (minute hour day month weekday): {error}") from error
+    except StopIteration:
+        raise BadSchedule(f"{expression!r} never comes due") from None
+    return round(found.timestamp() * 1000)
+
+
+def ring(timer: Timer, now_ms: int, policy: str, grace_ms: int) -> tuple[Timer | None, list[tuple[str, int]]]:
+    """What a timer that is due fires under a misfire policy, and the timer that remains.
+
+    Returns the events as ("timeout" | "cron", due time). Late by no more than the grace is on time.
+    """
+    fired: list[tuple[str, int]] = []
+    due_ms, cron_due_ms = timer.due_ms, timer.cron_due_ms
+    if due_ms and due_ms <= now_ms:
+        if policy != "skip" or now_ms - due_ms <= grace_ms:
+            fired.append(("timeout", due_ms))
+        due_ms = 0
+    if cron_due_ms and cron_due_ms <= now_ms:
+        missed = _missed(timer, now_ms) if policy == "catch_up" else [cron_due_ms]
+        if policy != "skip" or now_ms - cron_due_ms <= grace_ms:
+            fired.extend(("cron", due) for due in missed)
+        cron_due_ms = next_cron_ms(timer.cron, timer.zone, max(cron_due_ms, now_ms))
+    if not due_ms and not timer.cron:
+        return None, fired
+    return Timer(due_ms, timer.cron, timer.zone, cron_due_ms), fired
+
+
+def _missed(timer: Timer, now_ms: int) -> list[int]:
+    missed, due = [], timer.cron_due_ms
+    while due <= now_ms and len(missed) < CATCH_UP_MAX:
+        missed.append(due)
+        due = next_cron_ms(timer.cron, timer.zone, due)
+    return missed

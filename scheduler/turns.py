@@ -1,0 +1,416 @@
+"""Running turns: an event goes to a handler; what it did is staged in the draft, or undone.
+
+Plain handlers run inline, one after another. Async ones run in a run loop, a task per job that has
+something to do; jobs don't wait for each other, and a job has one turn at a time. Nothing here is
+visible to anyone before the draft is committed.
+"""
+
+import traceback
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from tenure.scheduler.context import Context, turn_id
+from tenure.scheduler.draft import Draft
+from tenure.scheduler.errors import Mistake, StateTooLarge, TenureError, TooLarge, UnknownJobType, WrongType
+from tenure.scheduler.jobtype import JobType, Registry
+from tenure.scheduler.keys import partition_of
+from tenure.scheduler.live import Live
+from tenure.scheduler.settings import NodeSettings
+from tenure.scheduler.state import PartitionState
+from tenure.scheduler.wire import EMPTY, Answer, DeadLetter, Envelope, Failure, Kind, Status
+
+if TYPE_CHECKING:
+    from tenure.scheduler.host import Host
+
+__all__ = ["Turns"]
+
+TRACEBACK_CHARS_MAX = 8000
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class TurnTimeout(TenureError):
+    """A turn ran longer than its job type allows."""
+
+
+class OutboxFull(TenureError):
+    """The partition can't hold more unsent messages."""
+
+
+class Upward(Protocol):
+    """What turns need of their tenure."""
+
+    def ready(self, live: Live) -> None: ...
+    def retry_at(self, live: Live, at_ms: int) -> None: ...
+    def set_timer(self, live: Live) -> None: ...
+    def removed(self, live: Live) -> None: ...
+    def outbox_is_full(self) -> bool: ...
+    def want_commit(self) -> None: ...
+    def finish_wanted(self, live: Live) -> None: ...
+
+
+class Turns:
+    """The turns of one tenure."""
+
+    def __init__(self, host: "Host", partition: int, epoch: int, state: PartitionState, tenure: Upward) -> None:
+        self.host, self.partition, self.state, self.tenure = host, partition, state, tenure
+        self.settings: NodeSettings = host.settings
+        self.partition_count = host.grid.partition_count
+        self.now_ms: Callable[[], int] = host.now_ms
+        self.draft = Draft()
+        self.in_flight: Draft | None = None
+        self.careful = False
+        """Run only what has its attempt counted in the journal (after a crash)."""
+        self._fence_base = (host.incarnation << 88) | (epoch << 48)
+        self._count = 0
+
+    # -- plain turns ------------------------------------------------------------------------------
+
+    def run_plain(self, live: Live) -> None:
+        """Run the queue of a job whose handlers are plain, until it is empty or stopped."""
+        queue, type = live.queue, live.type
+        while queue and live.may_run() and not (self.careful and not live.precounted):
+            envelope = queue[0]
+            if not self._begin(live, envelope):
+                continue
+            ctx = Context(self, live, envelope)
+            try:
+                if live.instance is None:
+                    live.instance = type.load(live.state, live.version)
+                result = self._call(live, type, ctx, envelope)
+                state = type.dump(live.instance)
+                answer = self._result(live, envelope, state, result)
+            except Exception as error:
+                self._fail(live, envelope, error)
+            except SystemExit as error:
+                self._fail(live, envelope, error)
+            else:
+                self._succeed(live, envelope, ctx, state, answer)
+
+    def _call(self, live: Live, type: JobType, ctx: Context, envelope: Envelope) -> Any:
+        kind = envelope.kind
+        handler = type.handlers.get(kind)
+        if handler is None:
+            return None
+        if kind == Kind.MESSAGE:
+            message = type.decode_message(envelope.body)
+            if type.is_class:
+                return handler(live.instance, ctx, message)
+            ctx._state = live.instance
+            return handler(ctx, message)
+        return handler(live.instance, ctx)
+
+    # -- async turns ------------------------------------------------------------------------------
+
+    async def run_loop(self, live: Live) -> None:
+        """The run loop of one job with async handlers; ends when there is nothing left to do."""
+        live.running = True
+        try:
+            while live.queue and self._may_go_on(live) and not (self.careful and not live.precounted):
+                envelope = live.queue[0]
+                if not self._begin(live, envelope):
+                    continue
+                with trio.CancelScope() as live.scope:
+                    await self._run_async(live, envelope)
+                if live.scope.cancelled_caught:
+                    live.instance = None
+                    return
+        finally:
+            live.running, live.scope = False, None
+            self.tenure.ready(live)
+
+    def _may_go_on(self, live: Live) -> bool:
+        live.running = False
+        may, live.running = live.may_run(), True
+        return may
+
+    async def _run_async(self, live: Live, envelope: Envelope) -> None:
+        type = live.type
+        ctx = Context(self, live, envelope)
+        try:
+            if live.instance is None:
+                live.instance = type.load(live.state, live.version)
+            with trio.move_on_after(float("inf") if type.timeout_s is None else type.timeout_s) as limit:
+                call = partial(self._call, live, type, ctx, envelope)
+                if type.blocking and envelope.kind not in type.async_kinds:
+                    result = await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self.host.threads)
+                else:
+                    result = call()
+                    if envelope.kind in type.async_kinds and isinstance(result, Awaitable):
+                        result = await result
+            if limit.cancelled_caught:
+                raise TurnTimeout(f"the turn took longer than {type.timeout_s} s")
+            state = type.dump(live.instance)
+            answer = self._result(live, envelope, state, result)
+        except Exception as error:
+            self._fail(live, envelope, error)
+        except SystemExit as error:
+            self._fail(live, envelope, error)
+        else:
+            self._succeed(live, envelope, ctx, state, answer)
+
+    async def once(self, live: Live, turn: str, name: str, fn: Callable[[], Awaitable[Any] | Any]) -> Any:
+        """See `Context.once`."""
+        known = self.state.steps.get(live.id, {}).get((turn, name))
+        if known is not None:
+            return _decode(known)
+        result = fn()
+        if isinstance(result, Awaitable):
+            result = await result
+        try:
+            encoded = _encode(result)
+        except (TypeError, msgspec.EncodeError, OverflowError) as error:
+            raise WrongType(f"the result of step {name!r} can't be stored: {error}") from error
+        draft = self.draft
+        draft.steps.append((live.id, turn, name, encoded))
+        draft.uncarried[live.id] = live
+        self.tenure.want_commit()
+        await draft.committed.wait()
+        return _decode(encoded)
+
+    # -- before and after a turn ------------------------------------------------------------------
+
+    def _begin(self, live: Live, envelope: Envelope) -> bool:
+        """False if this entry of the queue needs no turn (it is dealt with)."""
+        kind = envelope.kind
+        if kind == Kind.MESSAGE:
+            if envelope.id and (known := self._remembered(live.id, envelope.id)) is not None:
+                self.done(live, envelope)
+                self.answer(envelope, known[1] or Answer(0, True, EMPTY))
+                return False
+            if Kind.MESSAGE not in live.type.handlers:
+                self.done(live, envelope)
+                self.bury(envelope, "WrongType", f"job type {live.type_name!r} has no on_message")
+                return False
+            return self._decodes(live, envelope)
+        if kind == Kind.STATE:
+            self.done(live, envelope)
+            self.answer_state(live, envelope)
+            return False
+        return True
+
+    def _decodes(self, live: Live, envelope: Envelope) -> bool:
+        if live.type.message_type is Any:
+            return True
+        try:
+            live.type.decode_message(envelope.body)
+        except msgspec.DecodeError as error:
+            self.done(live, envelope)
+            self.bury(envelope, "WrongType", f"job type {live.type_name!r} can't take it: {error}")
+            return False
+        return True
+
+    def _remembered(self, job: str, id: str) -> tuple[int, Answer | None] | None:
+        for draft in (self.draft, self.in_flight):
+            if draft is not None and (job, id) in draft.remembered:
+                return draft.remembered[job, id]
+        found = self.state.remembered.get(job, {}).get(id)
+        return found if found is not None and found[0] > self.now_ms() else None
+
+    def _result(self, live: Live, envelope: Envelope, state: bytes, result: Any) -> Raw | None:
+        if len(state) > self.settings.state_bytes_max:
+            raise StateTooLarge(f"the state would have {len(state)} bytes; the limit is {self.settings.state_bytes_max}")
+        if not envelope.reply and not envelope.id:
+            return None
+        try:
+            return Raw(_encode(result))
+        except (TypeError, msgspec.EncodeError, OverflowError) as error:
+            raise WrongType(f"the handler's result can't be an answer: {error}") from error
+
+    def _succeed(self, live: Live, envelope: Envelope, ctx: Context, state: bytes, answer: Raw | None) -> None:
+        if ctx._sends is not None and self.tenure.outbox_is_full():
+            live.instance = None
+            live.stuck = f"OutboxFull: partition {self.partition} holds {self.settings.outbox_bytes_max} bytes that are not known to have arrived"
+            self.host.report(f"job {live.id!r} is parked: {live.stuck}")
+            return
+        draft = self.draft
+        if envelope.reply or envelope.id:
+            self._answer_success(live, envelope, answer)
+        self.done(live, envelope)
+        live.state, live.version = state, live.type.version
+        live.turns += 1
+        live.failure = None
+        draft.changed[live.id] = live
+        draft.wanted = True
+        if ctx._sends is not None:
+            for sent, partition in ctx._sends:
+                draft.sends.setdefault(partition, []).append(sent)
+        if ctx._topics is not None:
+            live.topics = ctx._topics
+        if ctx._progress is not None:
+            live.progress = ctx._progress
+        if ctx._timer_changed:
+            live.timer = ctx._timer
+            self.tenure.set_timer(live)
+        if ctx._finished:
+            self.tenure.finish_wanted(live)
+        if envelope.kind == Kind.START:
+            for topic in live.type.topics:
+                self.subscribe(live, topic, wanted=True)
+        elif envelope.kind == Kind.STOP:
+            self.remove(live)
+
+    def _answer_success(self, live: Live, envelope: Envelope, result: Raw | None) -> None:
+        answer = Answer(envelope.reply, True, result if result is not None else EMPTY)
+        if envelope.id:
+            until = self.now_ms() + round(live.type.remember_s * 1000)
+            self.draft.remembered[live.id, envelope.id] = (until, Answer(0, True, answer.body))
+        self.answer(envelope, answer)
+
+    def done(self, live: Live, envelope: Envelope) -> None:
+        """The first entry of the queue is dealt with."""
+        live.queue.popleft()
+        if live.carried:
+            live.carried -= 1
+            self.draft.done[live.id] = self.draft.done.get(live.id, 0) + 1
+        if live.precounted:
+            live.precounted -= 1
+        self.draft.wanted = True
+
+    def _fail(self, live: Live, envelope: Envelope, error: BaseException) -> None:
+        """Back to the last good state; the event stays first in the queue, to be tried again, or the job has failed."""
+        live.instance = None
+        if live.precounted:
+            live.precounted = 0
+        else:
+            envelope.attempts += 1
+        retry = live.type.retry
+        final = envelope.attempts >= retry.attempts_max
+        now_ms = self.now_ms()
+        retry_ms = 0 if final else now_ms + max(1, round(retry.delay_s(envelope.attempts) * 1000))
+        live.failure = Failure(
+            f"{type(error).__name__}: {error}",
+            "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:],
+            turn_id(live.id, live.generation, envelope),
+            envelope.attempts,
+            now_ms,
+            retry_ms,
+        )
+        draft = self.draft
+        draft.changed[live.id] = draft.uncarried[live.id] = draft.recounted[live.id] = live
+        draft.wanted = True
+        if not final:
+            self.tenure.retry_at(live, retry_ms)
+        elif envelope.kind == Kind.STOP:
+            self.host.report(f"job {live.id!r} is removed although its on_stop failed: {live.failure.error}")
+            self.done(live, envelope)
+            self.remove(live)
+        else:
+            self.park_failed(live, envelope)
+
+    def park_failed(self, live: Live, envelope: Envelope) -> None:
+        """The job has failed: it waits, with its error and the message that did it, for `retry`."""
+        assert live.failure is not None
+        live.status = Status.FAILED
+        self.draft.changed[live.id] = live
+        self.draft.wanted = True
+        self.host.report(f"job {live.id!r} has failed after {live.failure.attempts} attempts: {live.failure.error}")
+        self.answer_error(envelope, "JobFailed", f"job {live.id!r}: {live.failure.error}")
+
+    def remove(self, live: Live) -> None:
+        """The job is gone with the next commit."""
+        for topic in live.topics:
+            self.subscribe(live, topic, wanted=False)
+        self.draft.changed.pop(live.id, None)
+        self.draft.gone[live.id] = None
+        for key in [key for key in self.draft.remembered if key[0] == live.id]:
+            del self.draft.remembered[key]
+        self.draft.wanted = True
+        self.tenure.removed(live)
+
+    def subscribe(self, live: Live, topic: str, *, wanted: bool) -> None:
+        """Tell the topic's partition, with the commit."""
+        if wanted:
+            if topic in live.topics:
+                return
+            live.topics = (*live.topics, topic)
+            self.draft.changed[live.id] = live
+        sent, partition = self.outgoing(topic, wanted, Kind.SUBSCRIBE, live.id, "")
+        self.draft.sends.setdefault(partition, []).append(sent)
+
+    # -- answers and dead letters -----------------------------------------------------------------
+
+    def answer(self, envelope: Envelope, answer: Answer) -> None:
+        """With the commit, to the client that asked (if it did)."""
+        if envelope.reply:
+            self.draft.answers.append((envelope.slot[:8], Answer(envelope.reply, answer.ok, answer.body)))
+            self.draft.wanted = True
+
+    def answer_error(self, envelope: Envelope, name: str, text: str) -> None:
+        """Say no, by name."""
+        self.answer(envelope, Answer(0, False, Raw(_encode([name, text]))))
+
+    def answer_value(self, envelope: Envelope, value: Any) -> None:
+        """Any value that MessagePack holds."""
+        self.answer(envelope, Answer(0, True, Raw(_encode(value))))
+
+    def answer_state(self, live: Live, envelope: Envelope) -> None:
+        """The state as this draft will commit it: a zombie's commit fails, and so it never answers."""
+        self.answer_value(envelope, [live.type_name, live.version, Raw(live.state), live.status])
+
+    def bury(self, envelope: Envelope, reason: str, detail: str) -> None:
+        """No job can take this message: keep it as a dead letter, and tell whoever asked."""
+        self.answer_error(envelope, reason, f"message to {envelope.to!r}: {detail}")
+        if envelope.topic or envelope.kind != Kind.MESSAGE:
+            return
+        if len(self.state.dead) + len(self.draft.buried) >= self.settings.dead_letters_max:
+            self.host.report(f"dead letters of partition {self.partition} are full; not kept: {reason}, {detail}, {envelope!r}")
+            return
+        n = self._next_letter()
+        envelope.body = envelope.body.copy()
+        self.draft.buried.append(DeadLetter(n, envelope, reason, detail, self.now_ms()))
+        self.draft.wanted = True
+        self.host.report(f"dead letter {self.partition}.{n} for {envelope.to!r}: {reason}: {detail}")
+
+    def _next_letter(self) -> int:
+        last = self.state.buried_count
+        for draft in (self.in_flight, self.draft):
+            if draft is not None and draft.buried:
+                last = max(last, draft.buried[-1].n)
+        return last + 1
+
+    # -- for Context ------------------------------------------------------------------------------
+
+    def outgoing(
+        self, to: str, message: Any, kind: int, source: str, id: str, partition: int | None = None
+    ) -> tuple[Envelope, int]:
+        """An envelope and the partition that it goes to; refuses what can't be sent."""
+        if not to or not isinstance(to, str):
+            raise Mistake(f"an address is a non-empty string, not {to!r}")
+        try:
+            body = _encode(message)
+        except (TypeError, msgspec.EncodeError, OverflowError) as error:
+            raise WrongType(f"message to {to!r} can't be stored: {error}") from error
+        if len(body) > self.settings.message_bytes_max:
+            raise TooLarge(f"message to {to!r} has {len(body)} bytes; the limit is {self.settings.message_bytes_max}")
+        if partition is None:
+            partition = partition_of(to, self.partition_count)
+        return Envelope(to, Raw(body), kind, id, 0, source), partition
+
+    def type_name(self, type: Any) -> str:
+        """The name that this class, function or name is registered under (a name may be known elsewhere only)."""
+        if isinstance(type, str):
+            return type
+        registry: Registry = self.host.registry
+        found = registry.of(type)
+        if found is None:
+            raise UnknownJobType(f"{type!r} is not registered as a job type")
+        return found.name
+
+    def counted(self, live: Live) -> bool:
+        """Is the running attempt in the envelope's count already?"""
+        return live.precounted > 0
+
+    def count(self) -> int:
+        """One more turn that wants a fencing token."""
+        self._count += 1
+        return self._count
+
+    def fence(self, count: int) -> int:
+        """Tokens order by (incarnation, epoch, count)."""
+        return self._fence_base | count

@@ -1,0 +1,277 @@
+"""What is stored in the grid: values and their bytes.
+
+Every stored value begins with a format byte and a key id (0: not authenticated), then MessagePack.
+Structs are arrays on the wire; within a format, fields are only ever added at the end, with defaults.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from tenure.scheduler.errors import Undecodable, UnreadableFormat
+
+__all__ = [
+    "EMPTY",
+    "Answer",
+    "Batch",
+    "DeadLetter",
+    "Definition",
+    "Envelope",
+    "Failure",
+    "Head",
+    "ImageRef",
+    "JobRecord",
+    "Kind",
+    "Record",
+    "Status",
+    "Timer",
+    "decode",
+    "encode",
+]
+
+FORMAT = 1
+UNAUTHENTICATED = 0
+PREFIX = bytes((FORMAT, UNAUTHENTICATED))
+EMPTY = Raw(b"\xc0")
+
+T = TypeVar("T")
+_encoder = msgspec.msgpack.Encoder()
+_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+
+
+def encode(value: object) -> bytes:
+    """The bytes to store."""
+    return PREFIX + _encoder.encode(value)
+
+
+def decode(stored: bytes, type: type[T]) -> T:
+    """Back from stored bytes; raises `UnreadableFormat` or `Undecodable`, never anything else."""
+    if stored[:2] != PREFIX:
+        raise UnreadableFormat(
+            f"stored with format {stored[:1].hex() or '(none)'} and key {stored[1:2].hex() or '(none)'}; "
+            f"this version reads format {FORMAT:02x} and key {UNAUTHENTICATED:02x}"
+        )
+    decoder = _decoders.get(type)
+    if decoder is None:
+        decoder = _decoders[type] = msgspec.msgpack.Decoder(type)
+    try:
+        return decoder.decode(memoryview(stored)[2:])  # type: ignore[no-any-return]
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Undecodable(f"not a stored {type.__name__}: {error}") from error
+
+
+class Kind:
+    """What an envelope asks of its receiver. Plain ints: they are compared once a message."""
+
+    MESSAGE = 0
+    """For the job's `on_message`."""
+    START = 1
+    STOP = 2
+    RESUMED = 3
+    TIMEOUT = 4
+    STATE = 5
+    """A question: the job's committed state."""
+    COMMAND = 6
+    """A question to the partition itself, about one job or all (see `commands`)."""
+    TOPIC = 7
+    """For every subscriber of the topic that `to` names."""
+    TYPE = 8
+    """For every job, in the receiving partition, of the job type that `to` names."""
+    SUBSCRIBE = 9
+    """`source` wants (body true) or no longer wants (false) what is published to the topic that `to` names."""
+    CRON = 10
+    """The job's recurring timer came due."""
+
+
+class Envelope(Struct, array_like=True, gc=False):
+    """One message on its way to a job, topic, job type or partition."""
+
+    to: str
+    body: Raw = EMPTY
+    kind: int = Kind.MESSAGE
+    id: str = ""
+    """The publisher's own id: a second one with the same id has no effect."""
+    reply: int = 0
+    """The number of the question at its client; 0: no answer is wanted."""
+    source: str = ""
+    """The id of the job that sent it; empty: a client."""
+    slot: bytes = b""
+    """The lane slot that it came in (filled in by the receiver)."""
+    index: int = 0
+    """Its place in that slot."""
+    attempts: int = 0
+    """Tries that failed, or that were running when their node died."""
+    topic: str = ""
+    """The topic that it came by."""
+
+
+class Batch(Struct, array_like=True, gc=False):
+    """The content of one lane slot. The first slot of a client's lane says where its lane before ended."""
+
+    envelopes: list[Envelope]
+    after_lane: int = 0
+    after_n: int = 0
+
+
+class Definition(Struct, array_like=True, frozen=True, gc=False):
+    """What a job should be: the value of the `jobs` map. Removal is a value too (wanted: removed)."""
+
+    type: str
+    parameters: Raw
+    generation: int
+    """Never used again for this id. 0: the tombstone of a job that never was."""
+    revision: int
+    """Grows with every change to this definition."""
+    wanted: str
+    """running, paused or removed."""
+    version: int = 1
+    application: str = ""
+    pickled: bytes = b""
+    """A pickled callable, where the job's type has no registered name."""
+
+
+class Status:
+    """What a job's record says of it."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    FAILED = "failed"
+    STOPPING = "stopping"
+
+
+class Timer(Struct, array_like=True, frozen=True, gc=False):
+    """A job's timers: one that rings once, and one that recurs. Times are wall-clock milliseconds."""
+
+    due_ms: int = 0
+    """0: none."""
+    cron: str = ""
+    zone: str = ""
+    cron_due_ms: int = 0
+
+    def first_ms(self) -> int:
+        """When the next of them is due; 0: never."""
+        if self.due_ms and self.cron_due_ms:
+            return min(self.due_ms, self.cron_due_ms)
+        return self.due_ms or self.cron_due_ms
+
+
+class Failure(Struct, array_like=True, frozen=True, gc=False):
+    """Why a job's turn failed, and how often it was tried."""
+
+    error: str
+    traceback: str
+    event: str
+    attempts: int
+    at_ms: int
+    retry_ms: int = 0
+    """When it will be tried again; 0: not by itself."""
+
+
+class JobRecord(Struct, array_like=True, frozen=True, gc=False):
+    """What a job is: as committed in its partition's journal. Replaced, never changed."""
+
+    type: str
+    version: int
+    generation: int
+    revision: int
+    status: str
+    state: bytes
+    turns: int = 0
+    """Committed turns."""
+    timer: Timer | None = None
+    failure: Failure | None = None
+    topics: tuple[str, ...] = ()
+    progress: tuple[int, int] | None = None
+    pickled: bytes = b""
+    application: str = ""
+
+
+class Answer(Struct, array_like=True, frozen=True, gc=False):
+    """The answer to a client's question number `n`."""
+
+    n: int
+    ok: bool
+    body: Raw
+    """The result, or [error name, text]."""
+
+
+class DeadLetter(Struct, array_like=True, frozen=True, gc=False):
+    """A message that no job could take, with the reason."""
+
+    n: int
+    envelope: Envelope
+    reason: str
+    detail: str
+    at_ms: int
+
+
+class Record(Struct, array_like=True, gc=False):
+    """One slot of a partition's journal: a group of turns, an opening or a closing, committed as one."""
+
+    id: str
+    """Never used for two records."""
+    after: str
+    """The id of the record before; a replay passes over records that name another."""
+    kind: int
+    epoch: int
+    node: str
+    at_ms: int
+    successor: str = ""
+    """Of a closing: the node that may open at once."""
+    jobs: dict[str, JobRecord] = {}
+    gone: list[str] = []
+    cursors: dict[bytes, tuple[int, int]] = {}
+    """sender -> (lane, the next slot that has not been taken)"""
+    forgotten: list[bytes] = []
+    watermark: int = 0
+    mailed: dict[str, list[Envelope]] = {}
+    """job -> messages that were read, and whose turns have not finished"""
+    unmailed: dict[str, int] = {}
+    """job -> how many of its oldest mailbox entries are done"""
+    outbox: list[tuple[int, int, bytes]] = []
+    """(partition, n, the slot's very bytes)"""
+    arrived: dict[int, int] = {}
+    """partition -> all slots below this are known to be stored"""
+    answers: list[tuple[bytes, Answer]] = []
+    answered: list[tuple[bytes, int]] = []
+    remembered: list[tuple[str, str, int, Answer | None]] = []
+    """(job, message id, until ms, the answer to repeat)"""
+    buried: list[DeadLetter] = []
+    exhumed: list[int] = []
+    steps: list[tuple[str, str, str, bytes]] = []
+    """(job, turn id, name, result) of finished `once` steps of turns that have not finished"""
+    attempted: dict[str, list[int]] = {}
+    """job -> attempts at the first messages of its mailbox"""
+    subscribed: list[tuple[str, str, bool]] = []
+    """(topic, job, wanted)"""
+
+
+class RecordKind:
+    """What a journal record is."""
+
+    TURNS = 0
+    OPENING = 1
+    CLOSING = 2
+
+
+class ImageRef(Struct, array_like=True, frozen=True, gc=False):
+    """Which image, in how many chunks, and how to know that it is whole."""
+
+    epoch: int
+    serial: int
+    chunks: int
+    size_bytes: int
+    checksum: bytes
+
+
+class Head(Struct, array_like=True, frozen=True, gc=False):
+    """Where a partition's journal begins, and which opening claimed it last."""
+
+    formation: str
+    """Which forming of the cluster made this head; another one's is no head of ours."""
+    incarnation: int
+    first: int = 0
+    """The first journal slot that is not in the image."""
+    image: ImageRef | None = None
+    claim: str = ""
