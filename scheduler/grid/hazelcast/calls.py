@@ -1,9 +1,9 @@
 """One call to the grid: sent by the client's machinery, awaited by a trio task, ended in one of three ways.
 
-    sent ──> answer ───────────────────────────> done
-      |        └─ error of the grid ───────────> Refused, if it was certainly not applied; else Unknown
-      ├───> deadline ──────────────────────────> Unknown; a later answer is ignored
-      └───> the task is cancelled ─────────────> nobody asks; a later answer is ignored
+sent ──> answer ───────────────────────────> done
+  |        └─ error of the grid ───────────> Refused, if it was certainly not applied; else Unknown
+  ├───> deadline ──────────────────────────> Unknown; a later answer is ignored
+  └───> the task is cancelled ─────────────> nobody asks; a later answer is ignored
 """
 
 import heapq
@@ -41,7 +41,7 @@ class About(NamedTuple):
         return f"{self.what}{place}{f' {self.key!r}' if self.key else ''}"
 
 
-class Call(Invocation):  # type: ignore[misc]  # the client carries no types
+class Call(Invocation):
     """An invocation of the client that is its own future, so that an answer costs no locks and no callbacks."""
 
     __slots__ = ("_connection", "about", "caller", "ended", "error", "result", "sends", "serial", "task")
@@ -50,8 +50,8 @@ class Call(Invocation):  # type: ignore[misc]  # the client carries no types
         self, caller: "Caller", request: OutboundMessage, decode: Decode, partition: int, about: About, **options: Any
     ) -> None:
         self.sends = 0
-        super().__init__(request, partition, response_handler=decode, **options)
-        self.future = self
+        super().__init__(request, partition, response_handler=decode, **options)  # type: ignore[no-untyped-call]
+        self.future = self  # type: ignore[assignment]  # it does what the client does with a future
         self.caller = caller
         self.about = about
         self.ended = False

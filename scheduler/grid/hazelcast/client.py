@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 _WATCH_PERIOD_S = 0.25
 
 
-class TenureClient(HazelcastClient):  # type: ignore[misc]  # the client carries no types
+class TenureClient(HazelcastClient):
     """`on_change` is called in the client's threads: after a change of members, partitions, connections or state."""
 
     def __init__(self, settings: HazelcastSettings, on_change: Callable[[str, Any], None]) -> None:
@@ -38,15 +38,23 @@ class TenureClient(HazelcastClient):  # type: ignore[misc]  # the client carries
     def _start(self) -> None:
         view = self._cluster_view_listener
         view._partition_service = _Partitions(view._partition_service, self._on_change)
-        view._cluster_service = _Members(view._cluster_service, self._on_change)
-        self._connection_manager._connect = self._connect
+        view._cluster_service = _Members(view._cluster_service, self._members_changed)
+        setattr(self._connection_manager, "_connect", self._connect)  # noqa: B010  # a method of one object
         self._connection_manager.add_listener(
             lambda connection: self._on_change("connection", connection),
             lambda connection: self._on_change("connection", connection),
         )
         self.lifecycle_service.add_listener(lambda state: self._on_change("lifecycle", state))
         self._reactor.add_timer(_WATCH_PERIOD_S, self._watch)
-        super()._start()
+        super()._start()  # type: ignore[no-untyped-call]  # the client is half typed
+
+    def _members_changed(self, version: int) -> None:
+        # The client would do this, once a second. (Both at once is harmless: one of two connections is closed.)
+        manager = self._connection_manager
+        for member in self.cluster_service.get_members():
+            if member.uuid not in manager.active_connections:
+                manager._get_or_connect_to_member(member)
+        self._on_change("members", version)
 
     @property
     def connections(self) -> dict[Any, Any]:
@@ -74,7 +82,9 @@ class TenureClient(HazelcastClient):  # type: ignore[misc]  # the client carries
 
     def shut_out(self) -> bool:
         """Whether every address was tried, and each said that we don't belong there."""
-        return len(self.failures) >= len(self.settings.addresses) and all("cluster name" in why for why in self.failures.values())
+        return len(self.failures) >= len(self.settings.addresses) and all(
+            "cluster name" in why for why in self.failures.values()
+        )
 
     def _connect(self, target: Any, connect: Callable[[Any], Any]) -> Any:
         """As the client's own; but it keeps the reason instead of logging a page about it."""
@@ -85,7 +95,7 @@ class TenureClient(HazelcastClient):  # type: ignore[misc]  # the client carries
         except (ClientNotAllowedInClusterError, InvalidConfigurationError) as error:
             self.failures[address] = f"the member refused it: {error}"
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # as the client does: whatever it is, the next address is tried
             self.failures[address] = _reason(error, self.settings)
             return None
         self.failures.pop(address, None)
@@ -122,12 +132,12 @@ class _Partitions:
 class _Members:
     """Likewise for the pushed member list."""
 
-    def __init__(self, keeper: Any, on_change: Callable[[str, Any], None]) -> None:
+    def __init__(self, keeper: Any, on_change: Callable[[int], None]) -> None:
         self._keeper, self._on_change = keeper, on_change
 
     def handle_members_view_event(self, version: int, members: Any) -> None:
         self._keeper.handle_members_view_event(version, members)
-        self._on_change("members", version)
+        self._on_change(version)
 
     def clear_member_list_version(self) -> None:
         self._keeper.clear_member_list_version()

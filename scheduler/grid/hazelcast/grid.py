@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 _TEND_PERIOD_S = 1.0
 _SHUTDOWN_TIMEOUT_S = 5.0
+_OTHERS_TIMEOUT_S = 0.5
+"""How long a new connection waits for those to the other members; one of them may be frozen."""
 _GET_ALL_MAX = 500
 _TTL_MS_MAX = 2**31 * 1000 - 1
 _NO_TTL = -1
@@ -48,6 +50,37 @@ class _Change(NamedTuple):
 
     def arrive(self) -> None:
         self.grid._changed(self.kind, self.what)
+
+
+class _Scan:
+    """A class, not a generator: it holds nothing, and may be left at any page."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        requests: wire.Requests,
+        partition: int,
+        page: int,
+        timeout_s: float | None,
+        about: About,
+    ) -> None:
+        self._caller, self._requests, self._partition = caller, requests, partition
+        self._page, self._timeout_s, self._about = page, timeout_s, about
+        self._pointers: Sequence[int] = wire.SCAN_FROM_START
+
+    def __aiter__(self) -> "_Scan":
+        return self
+
+    async def __anext__(self) -> list[Entry]:
+        entries: list[Entry] = []
+        while not entries:
+            if self._pointers[-2] < 0:
+                raise StopAsyncIteration
+            request = self._requests.page(self._pointers, self._page)
+            self._pointers, entries = await self._caller.call(
+                request, wire.decode_page, self._partition, self._timeout_s, self._about
+            )
+        return entries
 
 
 class HazelcastGrid(Grid):
@@ -82,16 +115,26 @@ class HazelcastGrid(Grid):
                 handover.put(_Change(grid, kind, what))
 
         client = await trio.to_thread.run_sync(TenureClient, settings, on_change)
+        raised: BaseException | None = None
         try:
             grid = cls(client, handover, settings)
             waiting.append(grid)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(grid._caller.watch_deadlines)
                 nursery.start_soon(grid._tend)
-                await grid._connected()
-                async with grid._subscriptions.open(LostPartitions(grid._caller, grid._partition_lost)):
-                    yield grid
+                try:
+                    await grid._connected()
+                    async with grid._subscriptions.open(LostPartitions(grid._caller, grid._partition_lost)):
+                        yield grid
+                except BaseException as error:
+                    raised = error
+                    raise
                 nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            # That there is a nursery in here is no business of the caller's.
+            if raised is not None and list(group.exceptions) == [raised]:
+                raise raised from raised.__cause__
+            raise
         finally:
             waiting.clear()
             with trio.move_on_after(_SHUTDOWN_TIMEOUT_S, shield=True):
@@ -111,6 +154,9 @@ class HazelcastGrid(Grid):
                     await changes.wait()
                 self._refresh()
             else:
+                with trio.move_on_after(_OTHERS_TIMEOUT_S):
+                    while len(self._client.connections) < len(self._keeper.now.members):
+                        await self._changes.wait()
                 return
         tried = "; ".join(f"{address}: {why}" for address, why in sorted(self._client.failures.items()))
         where = ", ".join(settings.addresses)
@@ -141,6 +187,8 @@ class HazelcastGrid(Grid):
         self, map: Map, partition: int, keys: Sequence[bytes], *, timeout_s: float | None = None
     ) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
+        if not keys:
+            await trio.lowlevel.checkpoint()
         for start in range(0, len(keys), _GET_ALL_MAX):
             request = self._requests[map].get_all(partition, keys[start : start + _GET_ALL_MAX])
             about = About(f"get {len(keys)} of", map.value, partition)
@@ -206,17 +254,10 @@ class HazelcastGrid(Grid):
 
     # -- one partition ----------------------------------------------------------------------------
 
-    async def scan(
+    def scan(
         self, map: Map, partition: int, *, page: int = 100, timeout_s: float | None = None
     ) -> AsyncIterator[list[Entry]]:
-        requests = self._requests[map]
-        about = About("scan", map.value, partition)
-        pointers: Sequence[int] = wire.SCAN_FROM_START
-        while pointers[-2] >= 0:
-            request = requests.page(pointers, page)
-            pointers, entries = await self._caller.call(request, wire.decode_page, partition, timeout_s, about)
-            if entries:
-                yield entries
+        return _Scan(self._caller, self._requests[map], partition, page, timeout_s, About("scan", map.value, partition))
 
     # -- hints ------------------------------------------------------------------------------------
 
@@ -241,7 +282,12 @@ class HazelcastGrid(Grid):
     def members_seen(self) -> tuple[MemberSeen, ...]:
         """The members with what their configuration tells clients about itself."""
         return tuple(
-            MemberSeen(str(info.uuid), f"{info.address.host}:{info.address.port}", str(info.version), dict(info.attributes))
+            MemberSeen(
+                str(info.uuid),
+                f"{info.address.host}:{info.address.port}",
+                f"{info.version.major}.{info.version.minor}.{info.version.patch}",
+                dict(info.attributes or {}),
+            )
             for info in self._client.cluster_service.get_members()
         )
 
@@ -284,7 +330,7 @@ class HazelcastGrid(Grid):
         for watcher in list(self._watchers):
             try:
                 watcher(event)
-            except Exception:
+            except Exception:  # noqa: BLE001  # somebody else's code; logged
                 _log.exception("A watcher of ownership failed; it goes on watching")
 
     async def _tend(self) -> NoReturn:

@@ -52,6 +52,5 @@ class Handover:
             arrival = queue.popleft()
             try:
                 arrival.arrive()
-            except Exception:
-                # Raised here it would end the whole program; this is a bug, and the rest of the queue is not to blame.
+            except Exception:  # noqa: BLE001  # raised here it would end the whole program
                 _log.exception("An arrival from the grid could not be delivered")

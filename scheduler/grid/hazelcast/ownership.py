@@ -76,12 +76,15 @@ class OwnershipKeeper:
     def refresh(self, partition_count: int) -> list[OwnershipEvent]:
         """Look at what the client knows now; the events say what is new."""
         members = tuple(
-            Member(str(info.uuid), info.address.host, info.address.port) for info in self._client.cluster_service.get_members()
+            Member(str(info.uuid), info.address.host, info.address.port)
+            for info in self._client.cluster_service.get_members()
         )
         table = self._client.partition_table
         connections = {str(uuid): connection for uuid, connection in self._client.connections.items()}
         candidates = [
-            Candidate(member, connections[member.id].local_address.host) for member in members if member.id in connections
+            Candidate(member, connections[member.id].local_address.host)
+            for member in members
+            if member.id in connections
         ]
         known = {member.id for member in members}
         owners = (table.get(partition) for partition in range(partition_count))

@@ -105,12 +105,18 @@ class EntrySubscription(Subscription):
 
     def _request(self, events: int, *, with_value: bool) -> OutboundMessage:
         name = self._requests.name
+        request: OutboundMessage
         if self._key is None:
-            return map_add_entry_listener_codec.encode_request(name, with_value, events, _LOCAL_ONLY)
-        return map_add_entry_listener_to_key_codec.encode_request(name, self._key, with_value, events, _LOCAL_ONLY)
+            request = map_add_entry_listener_codec.encode_request(name, with_value, events, _LOCAL_ONLY)
+        else:
+            request = map_add_entry_listener_to_key_codec.encode_request(
+                name, self._key, with_value, events, _LOCAL_ONLY
+            )
+        return request
 
     def removal(self, registration: Any) -> OutboundMessage:
-        return map_remove_entry_listener_codec.encode_request(self._requests.name, registration)
+        request: OutboundMessage = map_remove_entry_listener_codec.encode_request(self._requests.name, registration)
+        return request
 
     def heard(self, messages: list[InboundMessage]) -> None:
         events = []
@@ -123,7 +129,7 @@ class EntrySubscription(Subscription):
         if events:
             try:
                 self._on_entries(events)
-            except Exception:
+            except Exception:  # noqa: BLE001  # somebody else's code; logged
                 _log.exception("A listener to %s failed; its subscription goes on", self._requests.name)
 
 
@@ -247,7 +253,8 @@ class Subscriptions:
     def _tell(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
-        if self._restoring_until is not None and self._connections:
-            if all(map(self._stands, self._open)) or trio.current_time() >= self._restoring_until:
-                self._restoring_until = None
-                self._on_restored()
+        if self._restoring_until is None or not self._connections:
+            return
+        if all(map(self._stands, self._open)) or trio.current_time() >= self._restoring_until:
+            self._restoring_until = None
+            self._on_restored()

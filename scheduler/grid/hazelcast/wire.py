@@ -136,7 +136,7 @@ def decode_value(message: InboundMessage) -> bytes | None:
 
 
 def decode_replaced(message: InboundMessage) -> bool:
-    return message.start_frame.buf[RESPONSE_HEADER_SIZE] == 1
+    return bool(message.start_frame.buf[RESPONSE_HEADER_SIZE])
 
 
 def decode_entries(message: InboundMessage) -> list[Entry]:

@@ -1,5 +1,6 @@
 """Members: Hazelcast JVMs that Tenure fetches, configures and runs as child processes."""
 
+from tenure.members.check import Standard, Verdict, check_members
 from tenure.members.config import member_attributes, member_config
 from tenure.members.errors import (
     ChecksumMismatch,
@@ -8,13 +9,14 @@ from tenure.members.errors import (
     MemberError,
     NoJava,
     PortTaken,
+    SettingsMismatch,
     StoodAlone,
     TooLittleMemory,
     WrongVersion,
 )
 from tenure.members.jar import Progress, fetch_jar, rich_progress
 from tenure.members.java import Java, find_java
-from tenure.members.member import Member, free_port, open_member, open_members, prepare, start_member
+from tenure.members.member import Member, free_port, open_member, open_members, prepare, settle, start_member
 from tenure.members.settings import HAZELCAST_VERSION, MemberSettings
 
 __all__ = [
@@ -29,9 +31,13 @@ __all__ = [
     "NoJava",
     "PortTaken",
     "Progress",
+    "SettingsMismatch",
+    "Standard",
     "StoodAlone",
     "TooLittleMemory",
+    "Verdict",
     "WrongVersion",
+    "check_members",
     "fetch_jar",
     "find_java",
     "free_port",
@@ -41,5 +47,6 @@ __all__ = [
     "open_members",
     "prepare",
     "rich_progress",
+    "settle",
     "start_member",
 ]

@@ -9,6 +9,7 @@ __all__ = [
     "MemberError",
     "NoJava",
     "PortTaken",
+    "SettingsMismatch",
     "StoodAlone",
     "TooLittleMemory",
     "WrongVersion",
@@ -46,6 +47,10 @@ class TooLittleMemory(MemberError):
 
 class WrongVersion(MemberError):
     """The cluster's other members run another version of Hazelcast, and don't let this one in."""
+
+
+class SettingsMismatch(MemberError):
+    """The cluster's members have settings that this one would have to share (the partition count, for one)."""
 
 
 class StoodAlone(MemberError):

@@ -65,7 +65,8 @@ def _fetch(folder: Path, progress: Progress | None) -> Path:
         from jgo.maven import MavenContext, PythonResolver
     except ImportError as error:
         raise JarUnavailable(
-            "Hazelcast's jar is not in the cache, and `jgo`, which fetches it, is not installed.", "Run `pip install jgo`."
+            "Hazelcast's jar is not in the cache, and `jgo`, which fetches it, is not installed.",
+            "Run `pip install jgo`.",
         ) from error
     user = GlobalSettings.load()  # a user's own mirrors and local repository count
     local = user.repo_cache / _GROUP.replace(".", "/") / _ARTIFACT / HAZELCAST_VERSION
@@ -108,7 +109,8 @@ def rich_progress() -> Progress:
     from contextlib import contextmanager
 
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress as Bar, TextColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
 
     @contextmanager
     def show(name: str, size: int):  # type: ignore[no-untyped-def]  # the context manager's type says it all

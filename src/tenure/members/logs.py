@@ -5,13 +5,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tenure.members.errors import MemberDidNotStart, MemberError, PortTaken, TooLittleMemory, WrongVersion
+from tenure.members.errors import (
+    MemberDidNotStart,
+    MemberError,
+    PortTaken,
+    SettingsMismatch,
+    TooLittleMemory,
+    WrongVersion,
+)
 from tenure.members.settings import HAZELCAST_VERSION, MemberSettings
 
-__all__ = ["Standing", "diagnose", "port_taken", "read_standing", "tail"]
+__all__ = ["Standing", "diagnose", "host_not_here", "port_taken", "read_standing"]
 
 _STARTED = re.compile(rb"\]:\d+ is STARTED")
 _MEMBERS = re.compile(rb"Members \{size:(\d+), ver:\d+\}")
+_MIGRATIONS = re.compile(
+    rb"(?P<moving>Members \{size:|Repartitioning cluster data)"
+    rb"|All migration tasks have been completed|Partition balance is ok|Initializing cluster partition table"
+)
+_THIS = re.compile(rb"Member \[\S+\]:\d+ - (\S+) this")
 _LAST_LINES = 15
 
 
@@ -21,28 +33,38 @@ class Standing:
 
     started: bool
     members_seen: int
+    id: str | None
+    """What the cluster and its clients call it, from when it has joined."""
+    settled: bool
+    """All partitions are where they belong, with their backups. Only the oldest member knows and logs this."""
 
 
 def read_standing(log: bytes) -> Standing:
     """Hazelcast logs the member list at each change, and one line when it is up."""
     sizes = _MEMBERS.findall(log)
-    return Standing(started=_STARTED.search(log) is not None, members_seen=int(sizes[-1]) if sizes else 0)
-
-
-def tail(log_file: Path, lines: int = _LAST_LINES) -> str:
-    try:
-        return "\n".join(log_file.read_text(errors="replace").splitlines()[-lines:])
-    except OSError as error:
-        return f"(the log can't be read: {error})"
+    ids = _THIS.findall(log)
+    migrations = list(_MIGRATIONS.finditer(log))
+    return Standing(
+        started=_STARTED.search(log) is not None,
+        members_seen=int(sizes[-1]) if sizes else 0,
+        id=ids[-1].decode() if ids else None,
+        settled=bool(migrations) and migrations[-1]["moving"] is None,
+    )
 
 
 def diagnose(log: str, settings: MemberSettings, log_file: Path, what: str) -> MemberError:
-    """The error that the log of a failed member shows, most telling first; else its last lines."""
+    """The error that the log of a failed member shows, most telling first; else what it calls severe, or its end."""
     for pattern, explain in _KNOWN:
         if pattern.search(log):
             return explain(settings)
-    last = "\n".join(log.splitlines()[-_LAST_LINES:])
-    return MemberDidNotStart(what, f"Its last log lines (all of them: {log_file}):\n{last}")
+    if mismatch := _MISMATCH.search(log):
+        return SettingsMismatch(
+            f"The cluster did not take the member in: {mismatch['why'].strip()}",
+            "Give it the settings of the members that run, or another cluster name.",
+        )
+    lines = log.splitlines()
+    telling = [line for line in lines if line.startswith("SEVERE")] or lines
+    return MemberDidNotStart(what, f"Its log ({log_file}) says:\n" + "\n".join(telling[-_LAST_LINES:]))
 
 
 def port_taken(settings: MemberSettings) -> MemberError:
@@ -67,24 +89,21 @@ def _wrong_version(settings: MemberSettings) -> MemberError:
     )
 
 
-def _host_not_here(settings: MemberSettings) -> MemberError:
+def host_not_here(settings: MemberSettings) -> MemberError:
     return MemberDidNotStart(
         f"This machine has no interface with the address {settings.host}.",
         "Give the member one that it has (host); `ip address` lists them.",
     )
 
 
+_MISMATCH = re.compile(r"A Configuration mismatch was detected: (?P<why>.+?)(?:Node is going to shutdown|\n)")
+
 _KNOWN: tuple[tuple[re.Pattern[str], Callable[[MemberSettings], MemberError]], ...] = (
-    (re.compile(r"Address already in use|Port \[\d+\] is already in use|ports? .{0,80}already in use", re.I), port_taken),
+    (re.compile("already in use", re.IGNORECASE), port_taken),
     (
-        re.compile(r"Could not reserve enough space|Cannot allocate memory|OutOfMemoryError|insufficient memory", re.I),
+        re.compile("Could not reserve enough space|Cannot allocate memory|OutOfMemoryError|insufficient memory"),
         _too_little_memory,
     ),
-    (
-        re.compile(r"VersionMismatchException|not compatible with this cluster's version|is not compatible with cluster version"
-                   r"|Joining node's version .{0,80}not compatible|major/minor version", re.I),
-        _wrong_version,
-    ),
-    (re.compile(r"Hazelcast CANNOT start on this node\. No matching network interface|Cannot assign requested address"),
-     _host_not_here),
-)  # fmt: skip
+    (re.compile("is not compatible with cluster version|VersionMismatchException"), _wrong_version),
+    (re.compile("No matching network interface|Cannot assign requested address"), host_not_here),
+)

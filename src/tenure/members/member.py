@@ -23,10 +23,10 @@ from tenure.members.errors import MemberDidNotStart, MemberError, StoodAlone, To
 from tenure.members.jar import Progress, cache_dir, fetch_jar
 from tenure.members.java import Java, find_java
 from tenure.members.launch import Archive, jvm_command, release, spawn
-from tenure.members.logs import Standing, diagnose, port_taken, read_standing
+from tenure.members.logs import Standing, diagnose, host_not_here, port_taken, read_standing
 from tenure.members.settings import Address, MemberSettings, memory_total_mib
 
-__all__ = ["Member", "free_port", "open_member", "open_members", "prepare", "start_member"]
+__all__ = ["Member", "free_port", "open_member", "open_members", "prepare", "settle", "start_member"]
 
 _POLL_S = 0.02
 _JOIN_GRACE_S = 5.0
@@ -37,7 +37,12 @@ class Member:
     """A running member. `stop` it, or `kill` it; it never outlives the process that started it."""
 
     def __init__(
-        self, settings: MemberSettings, process: "subprocess.Popen[bytes]", log_file: Path, config: Path, archive: Archive
+        self,
+        settings: MemberSettings,
+        process: "subprocess.Popen[bytes]",
+        log_file: Path,
+        config: Path,
+        archive: Archive,
     ) -> None:
         self.settings = settings
         self.log_file = log_file
@@ -52,6 +57,13 @@ class Member:
     @property
     def address(self) -> Address:
         return self.settings.address
+
+    @property
+    def id(self) -> str:
+        """What the cluster calls it, as in `Ownership`. It changes when the member is merged after a split."""
+        found = self.standing().id
+        assert found is not None, "a member that has started has joined a cluster, if only its own"
+        return found
 
     @property
     def running(self) -> bool:
@@ -74,6 +86,8 @@ class Member:
     def pause(self) -> None:
         """Freeze it where it stands (SIGSTOP): its connections stay open, and nothing answers."""
         os.kill(self.pid, signal.SIGSTOP)
+        # The last of its threads stops a little later, and could still answer.
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def unpause(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
@@ -95,7 +109,7 @@ class Member:
 
     async def wait(self) -> int:
         """Return when its process has ended, with its exit code."""
-        while self.running:
+        while self.running:  # noqa: ASYNC110  # a process sets no event
             await trio.sleep(_POLL_S)
         return self._process.returncode
 
@@ -134,6 +148,25 @@ async def open_members(
         yield members
 
 
+async def settle(members: Sequence[Member], *, timeout_s: float = 30.0) -> None:
+    """Return when the running ones of `members`, oldest first, have all partitions and backups in place again.
+
+    They must be one cluster, and somebody must have used it: before that there are no partitions to place.
+    """
+    with trio.move_on_after(timeout_s):
+        while True:
+            running = [member for member in members if member.running]
+            standing = running[0].standing()
+            if standing.settled and standing.members_seen == len(running):
+                return
+            await trio.sleep(_POLL_S)
+    running = [member for member in members if member.running]
+    raise MemberDidNotStart(
+        f"After {timeout_s:g} s partitions were still on the move between {len(running)} members.",
+        f"The oldest member's log is {running[0].log_file}.",
+    )
+
+
 async def prepare(settings: MemberSettings | None = None, *, progress: Progress | None = None) -> tuple[Java, Path]:
     """Do once what makes later starts quick: fetch the jar, and archive the classes that a member loads."""
     settings = settings or MemberSettings()
@@ -154,7 +187,8 @@ async def start_member(settings: MemberSettings, *, progress: Progress | None = 
     java = await trio.to_thread.run_sync(find_java, settings.java_home)
     jar = await trio.to_thread.run_sync(fetch_jar, progress)
     settings = _checked(settings)
-    log_file = settings.log_file or platformdirs.user_log_path("tenure", appauthor=False) / f"member-{settings.port}.log"
+    logs = platformdirs.user_log_path("tenure", appauthor=False)
+    log_file = settings.log_file or logs / f"member-{settings.port}.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
     archive = Archive(cache_dir(), java, jar)
     config = _write_config(settings)
@@ -163,7 +197,8 @@ async def start_member(settings: MemberSettings, *, progress: Progress | None = 
         member = Member(settings, spawn(command, log_file), log_file, config, archive)
     except OSError as error:
         config.unlink()
-        raise MemberDidNotStart(f"{java.executable} could not be run: {error}.", "Set JAVA_HOME to a Java that can.") from error
+        what = f"{java.executable} could not be run: {error}."
+        raise MemberDidNotStart(what, "Set JAVA_HOME to a Java that can.") from error
     try:
         await _ready(member)
     except BaseException:
@@ -198,11 +233,11 @@ async def _joined(member: Member) -> None:
             await trio.sleep(0.2)
         return
     log = member.log_file.read_text(errors="replace")
-    at = ", ".join(f"{host}:{port}" for host, port in others)
+    here, at = (", ".join(f"{host}:{port}" for host, port in some) for some in ([member.address], others))
     error: MemberError = diagnose(log, member.settings, member.log_file, "")
     if isinstance(error, MemberDidNotStart):
         error = StoodAlone(
-            f"The member at {member.address[0]}:{member.address[1]} formed a cluster of its own, although others listen at {at}.",
+            f"The member at {here} formed a cluster of its own, although others listen at {at}.",
             f"Compare cluster names ({member.settings.cluster_name!r} here), versions and partition counts; "
             f"its log is {member.log_file}.",
         )
@@ -227,19 +262,14 @@ def _checked(settings: MemberSettings) -> MemberSettings:
             f"The member may take a heap of {settings.heap_max_mib} MiB, and this machine has {total} MiB in all.",
             "Give it a smaller heap (heap_max_mib), or a larger machine.",
         )
-    if settings.port == 0:
-        return replace(settings, port=free_port(settings.host))
     with socket.socket(_family(settings.host)) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Of a port whose last connections are still winding down, Java takes hold, too.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(settings.port != 0))
         try:
             probe.bind(settings.address)
         except OSError as error:
-            if error.errno == errno.EADDRNOTAVAIL:
-                raise MemberDidNotStart(
-                    f"This machine has no interface with the address {settings.host}.", "Give the member one that it has (host)."
-                ) from error
-            raise port_taken(settings) from error
-    return settings
+            raise (host_not_here if error.errno == errno.EADDRNOTAVAIL else port_taken)(settings) from error
+        return replace(settings, port=probe.getsockname()[1])
 
 
 def _family(host: str) -> socket.AddressFamily:

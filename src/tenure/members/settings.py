@@ -77,7 +77,8 @@ class MemberSettings:
             raise ValueError(f"partition_count is {self.partition_count}: it must be at least 1")
         if not 16 <= self.heap_initial_mib <= self.heap_max_mib:
             raise ValueError(
-                f"heap_initial_mib is {self.heap_initial_mib}: it must be between 16 and heap_max_mib ({self.heap_max_mib})"
+                f"heap_initial_mib is {self.heap_initial_mib}: "
+                f"it must be between 16 and heap_max_mib ({self.heap_max_mib})"
             )
 
     @property
