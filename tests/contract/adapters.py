@@ -13,7 +13,7 @@ from os import urandom
 
 import pytest
 
-from tenure.scheduler.grid.memory import MemoryCluster
+from tenure.scheduler.grid.memory import Faults, FaultyCluster, MemoryCluster
 from tenure.scheduler.grid.port import Grid
 
 _serials = count()
@@ -138,8 +138,28 @@ class Memory(Adapter):
         yield MemoryRig(MemoryCluster(members=members, backups=backups, split_protection=split_protection))
 
 
+class FaultyMemory(Adapter):
+    """The grid of the simulations with no call struck: calls take time, deaths are noticed late, data moves later."""
+
+    name = "faulty-memory"
+    can = frozenset({Can.SPLIT})
+    virtual_time = True
+
+    @asynccontextmanager
+    async def open(self, *, members: int = 1, backups: int = 1, split_protection: bool = False) -> AsyncIterator[Rig]:
+        faults = Faults()
+        faults.detection_s = (0.5, 1.5)
+        faults.migration_s = (0.0, 1.0)
+        faults.migration_pause_s = (0.0, 0.1)
+        faults.ownership_lag_s = (0.0, 0.2)
+        cluster = FaultyCluster(faults=faults, members=members, backups=backups, split_protection=split_protection)
+        yield MemoryRig(cluster)
+
+
 ADAPTERS: dict[str, tuple[str, tuple[pytest.MarkDecorator, ...]]] = {
     "memory": ("tests.contract.adapters:Memory", ()),
+    "faulty-memory": ("tests.contract.adapters:FaultyMemory", ()),
+    "hazelcast": ("tests.contract.hazelcast_adapter:Hazelcast", (pytest.mark.cluster,)),
 }
 """Name: where its class is (imported when first used), and the marks of its tests."""
 

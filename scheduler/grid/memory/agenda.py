@@ -43,6 +43,25 @@ class Agenda:
         """Do it `delay_s` from now."""
         self.at(trio.current_time() + delay_s, act)
 
+    async def sleep_until(self, time: float) -> None:
+        """Sleep on this agenda: all who sleep until the same moment cost one wake-up of the clock."""
+        task = trio.lowlevel.current_task()
+        asleep = True
+
+        def wake() -> None:
+            nonlocal asleep
+            if asleep:
+                asleep = False
+                trio.lowlevel.reschedule(task)
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            nonlocal asleep
+            asleep = False
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self.at(time, wake)
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
     def _wake(self) -> None:
         if self._task is None:
             self._task = trio.lowlevel.spawn_system_task(self._run, name="memory grid agenda")

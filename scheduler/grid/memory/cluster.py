@@ -57,7 +57,7 @@ class MemoryCluster:
 
     def connect(self, host: str = "", *, member: str | None = None) -> MemoryGrid:
         """A connection, paired with `member`; else with the least paired one, on `host` first."""
-        side = self.side_of(member) if member is not None else self.sides[0]
+        side = self.side_of(member) if member is not None else self.largest()
         grid = self._new_grid(side, host)
         self.connections.append(grid)
         grid.pair(side, member or self.nearest(side, host))
@@ -70,7 +70,7 @@ class MemoryCluster:
 
     def primary(self, partition: int) -> str | None:
         """The member that is primary on the largest side."""
-        row = self.sides[0].rows[partition]
+        row = self.largest().rows[partition]
         return row[0] if row else None
 
     def is_safe(self) -> bool:
@@ -84,20 +84,18 @@ class MemoryCluster:
     def add_member(self, host: str | None = None) -> str:
         """A member joins the largest side and takes its share. Returns its id."""
         member = self._new_member(host)
-        self.sides[0].admit(member)
-        self.changed(self.sides[0], OwnershipEvent.MEMBERS)
-        self.rebalance(self.sides[0])
+        side = self.largest()
+        is_first = not side.members
+        side.admit(member)
+        self.changed(side, OwnershipEvent.MEMBERS)
+        if is_first:
+            self._start_again(side, range(self.partition_count))
+        self.rebalance(side)
         return member.id
 
     def kill_member(self, id: str) -> None:
         """A member is gone at once; backups become primaries. Partitions with no copy left are lost."""
-        side = self.side_of(id)
-        lost = side.expel(id)
-        self.changed(side, OwnershipEvent.MEMBERS)
-        if not side.members and len(self.sides) > 1:
-            self.sides.remove(side)
-        self._start_again(side, lost)
-        self.rebalance(side)
+        self.expel(id)
 
     def leave_member(self, id: str) -> None:
         """A member leaves in good order: what it holds is migrated first."""
@@ -107,7 +105,7 @@ class MemoryCluster:
             for partition, row in enumerate(rebalanced(side.rows, others, self.backups + 1)):
                 # The leaver is still the source of what only it holds.
                 side.place(partition, row)
-        self.kill_member(id)
+        self.expel(id)
 
     def pause_member(self, id: str) -> None:
         """As SIGSTOP: calls that need this member wait."""
@@ -146,15 +144,16 @@ class MemoryCluster:
 
     def heal(self) -> None:
         """The sides meet again: the largest stays as it is, the members of others come to it empty-handed."""
-        whole, *others = self.sides
+        whole = self.largest()
+        others = [side for side in self.sides if side is not whole]
         self.sides = [whole]
         for side in others:
             for member in side.members.values():
                 whole.admit(member)
-            for connection in self.connections:
-                if connection.side is side:
-                    connection.pair(whole, connection.paired)
-                    connection.notice(OwnershipEvent.MERGED)
+        for connection in self.connections:
+            if connection.side is not whole:
+                connection.pair(whole, connection.paired or self.nearest(whole, connection.host))
+                connection.notice(OwnershipEvent.MERGED)
         if others:
             self.changed(whole, OwnershipEvent.MEMBERS)
             self.rebalance(whole)
@@ -167,6 +166,18 @@ class MemoryCluster:
             if member in side.members:
                 return side
         raise ValueError(f"no member {member!r} lives; there are {', '.join(self.members) or 'none'}")
+
+    def largest(self) -> Side:
+        """The side with most members."""
+        return max(self.sides, key=lambda side: len(side.members))
+
+    def expel(self, id: str) -> None:
+        """A member is gone, and everybody sees it."""
+        side = self.side_of(id)
+        lost = side.expel(id)
+        self.changed(side, OwnershipEvent.MEMBERS)
+        self._start_again(side, lost)
+        self.rebalance(side)
 
     def nearest(self, side: Side, host: str) -> str | None:
         """The member to pair a connection from `host` with: same host first, then whoever has fewest."""

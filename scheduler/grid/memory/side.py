@@ -47,7 +47,8 @@ class Side:
         held = [id for id in self.rows[partition] if id in self.members]
         source = self.members[held[0]].shards[partition] if held else None
         for id in row:
-            if id not in held:
+            if id not in held or (id == row[0] != held[0]):
+                # A backup that takes over from a living primary gets all that the primary has.
                 self.members[id].shards[partition] = source.copy() if source is not None else Shard()
         for id in held:
             if id not in row:

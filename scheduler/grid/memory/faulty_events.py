@@ -1,0 +1,69 @@
+"""Events as a failing grid brings them: lost, late, twice, in another order, or not at all."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tenure.scheduler.grid.memory.faults import EVENTS, Fault
+from tenure.scheduler.grid.memory.subscriptions import Subscription
+from tenure.scheduler.grid.port import EntryEvent
+
+if TYPE_CHECKING:
+    from tenure.scheduler.grid.memory.faulty_grid import FaultyGrid
+    from tenure.scheduler.grid.port import Map
+
+__all__ = ["FaultySubscription"]
+
+
+class FaultySubscription(Subscription):
+    """Puts each event through the faults of its cluster."""
+
+    OVERTAKEN_WITHIN_S = 0.5
+
+    def __init__(
+        self,
+        grid: "FaultyGrid",
+        map: "Map",
+        on_entries: Callable[[list[EntryEvent]], None],
+        key: tuple[int, bytes] | None,
+    ) -> None:
+        super().__init__(grid, map, on_entries, key)
+        self._grid = grid
+        self._waiting: EntryEvent | None = None
+
+    def hear(self, event: EntryEvent) -> None:
+        cluster = self._grid.cluster
+        faults = cluster.faults
+        if faults.drop_all_events or self._grid.is_deaf():
+            faults.counts[Fault.EVENT_LOST] += 1
+            return
+        fault = faults.strike(
+            EVENTS,
+            cluster.random,
+            trouble=cluster.in_trouble(event.partition),
+            map=event.map,
+            partition=event.partition,
+            connection=self._grid,
+        )
+        if fault is None:
+            super().hear(event)
+            if self._waiting is not None:
+                self._let_go(overtaken=True)
+        elif fault is Fault.EVENT_LOST:
+            faults.counts[fault] += 1
+        elif fault is Fault.EVENT_REORDERED and self._waiting is None:
+            self._waiting = event
+            cluster.agenda.after(self.OVERTAKEN_WITHIN_S, lambda: self._let_go(overtaken=False))
+        else:
+            faults.counts[Fault.EVENT_DOUBLED if fault is Fault.EVENT_DOUBLED else Fault.EVENT_DELAYED] += 1
+            if fault is Fault.EVENT_DOUBLED:
+                super().hear(event)
+            later = super().hear
+            cluster.agenda.after(cluster.random.uniform(*faults.event_delay_s), lambda: later(event))
+
+    def _let_go(self, *, overtaken: bool) -> None:
+        """The event that was held back: it counts as reordered if another came first."""
+        event, self._waiting = self._waiting, None
+        if event is not None:
+            if overtaken:
+                self._grid.cluster.faults.counts[Fault.EVENT_REORDERED] += 1
+            super().hear(event)

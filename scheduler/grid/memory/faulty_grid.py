@@ -1,0 +1,438 @@
+"""A connection to the memory grid whose calls meet every hazard that a real grid has."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import trio
+
+from tenure.scheduler.grid.memory.faults import DISCARDS, OWNERSHIP, READS, SCANS, WRITES, Fault
+from tenure.scheduler.grid.memory.faulty_events import FaultySubscription
+from tenure.scheduler.grid.memory.grid import MemoryGrid
+from tenure.scheduler.grid.memory.shard import Shard
+from tenure.scheduler.grid.memory.side import Side
+from tenure.scheduler.grid.memory.subscriptions import Subscription
+from tenure.scheduler.grid.port import (
+    Entry,
+    EntryEvent,
+    GridError,
+    Map,
+    Ownership,
+    OwnershipEvent,
+    Refused,
+    Unknown,
+)
+
+if TYPE_CHECKING:
+    from tenure.scheduler.grid.memory.faulty_cluster import FaultyCluster
+
+__all__ = ["FaultyGrid"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+Effect = Callable[[Side, Sequence[Shard]], T]
+"""What a write does to a partition of one side: on these copies, at one instant."""
+
+LAND_AGAIN_S = 0.5
+LAND_TRIES = 40
+
+
+class FaultyGrid(MemoryGrid):
+    """A call goes there, takes effect, and comes back, each of which may go wrong.
+
+    Whether the time of a call passes before its effect or after it is drawn at random, so that whoever freezes,
+    kills or cancels a caller meets both.
+    """
+
+    def __init__(self, cluster: "FaultyCluster", side: Side, host: str) -> None:
+        super().__init__(cluster, side, host)
+        self.cluster = cluster
+        self._cut = False
+        self._deaf_until = -1.0
+
+    # Calls ----------------------------------------------------------------------------------------
+
+    async def get(self, map: Map, partition: int, key: bytes, *, timeout_s: float | None = None) -> bytes | None:
+        values = await self._call(partition, timeout_s, partial(self._read, map, [key]))
+        return values.get(key)
+
+    async def get_all(
+        self, map: Map, partition: int, keys: Sequence[bytes], *, timeout_s: float | None = None
+    ) -> dict[bytes, bytes]:
+        return await self._call(partition, timeout_s, partial(self._read, map, keys))
+
+    async def set(
+        self,
+        map: Map,
+        partition: int,
+        key: bytes,
+        value: bytes,
+        *,
+        ttl_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        def effect(side: Side, copies: Sequence[Shard]) -> None:
+            self._put(side, copies, map, partition, key, value, ttl_s)
+
+        return await self._call(partition, timeout_s, partial(self._write, map, key, effect))
+
+    async def put_if_absent(
+        self, map: Map, partition: int, key: bytes, value: bytes, *, timeout_s: float | None = None
+    ) -> bytes | None:
+        def effect(side: Side, copies: Sequence[Shard]) -> bytes | None:
+            return self._put_if_absent(side, copies, map, partition, key, value)
+
+        def taken(side: Side, copies: Sequence[Shard]) -> bytes | None:
+            """The answer of a member that has not heard that the entry is gone."""
+            there, then = copies[0].entries[map].get(key), self.cluster.before(map, partition, key)[1]
+            if there is not None or then is None:
+                return effect(side, copies)
+            self.cluster.faults.counts[Fault.STALE_TAKEN] += 1
+            return then
+
+        return await self._call(partition, timeout_s, partial(self._write, map, key, effect, taken=taken))
+
+    async def replace_if_same(
+        self, map: Map, partition: int, key: bytes, old: bytes, new: bytes, *, timeout_s: float | None = None
+    ) -> bool:
+        def effect(side: Side, copies: Sequence[Shard]) -> bool:
+            return self._replace_if_same(side, copies, map, partition, key, old, new)
+
+        return await self._call(partition, timeout_s, partial(self._write, map, key, effect))
+
+    async def delete(self, map: Map, partition: int, key: bytes, *, timeout_s: float | None = None) -> None:
+        def effect(side: Side, copies: Sequence[Shard]) -> None:
+            self._drop(side, copies, map, partition, key)
+
+        return await self._call(partition, timeout_s, partial(self._write, map, key, effect))
+
+    def discard(self, map: Map, partition: int, keys: Sequence[bytes]) -> None:
+        if self._killed or self._closed or self._thawed is not None or not keys:
+            return
+
+        def effect(side: Side, copies: Sequence[Shard]) -> None:
+            for key in keys:
+                self._drop(side, copies, map, partition, key)
+
+        if self._strike(DISCARDS, map, partition) is not None:
+            self.cluster.faults.counts[Fault.DISCARD_LOST] += 1
+        else:
+            self._land_after(self._latency_s(), partition, effect, late=False)
+
+    async def _keys(self, map: Map, partition: int, timeout_s: float | None) -> list[bytes]:
+        async def keys(partition: int, deadline: float) -> list[bytes]:
+            await self._scanned(map, partition, deadline)
+            return list(self._copies[partition][0].entries[map])
+
+        return await self._call(partition, timeout_s, keys)
+
+    async def _page(self, map: Map, partition: int, keys: Sequence[bytes], timeout_s: float | None) -> list[Entry]:
+        async def page(partition: int, deadline: float) -> list[Entry]:
+            short = await self._scanned(map, partition, deadline)
+            entries = self._copies[partition][0].entries[map]
+            found = [Entry(key, entries[key]) for key in keys if key in entries]
+            if short and found:
+                self.cluster.faults.counts[Fault.SHORT_SCAN] += 1
+                del found[self.cluster.random.randrange(len(found)) :]
+            return found
+
+        return await self._call(partition, timeout_s, page)
+
+    # The way there and back -----------------------------------------------------------------------
+
+    async def _call(self, partition: int, timeout_s: float | None, act: Callable[[int, float], Awaitable[T]]) -> T:
+        if self._hindered:
+            await self._sendable()
+        try:
+            result = await act(partition, self._deadline(timeout_s))
+        except GridError:
+            if self._guarded:
+                await self._leave()
+            raise
+        except trio.Cancelled:
+            await self._hold()
+            raise
+        if self._guarded:
+            await self._leave()
+        return result
+
+    async def _read(self, map: Map, keys: Sequence[bytes], partition: int, deadline: float) -> dict[bytes, bytes]:
+        fault = self._strike(READS, map, partition)
+        before = self.cluster.random.random() < 0.5
+        await self._pass(partition, deadline, fault, before=before)
+        entries = self._copies[partition][0].entries[map]
+        values = {key: entries[key] for key in keys if key in entries}
+        if fault is Fault.ABSENT:
+            self._forget_some(values)
+        elif fault is Fault.STALE:
+            self._turn_back(map, partition, keys, values)
+        if not before:
+            await self._pass(partition, deadline, None, before=True)
+        return values
+
+    async def _scanned(self, map: Map, partition: int, deadline: float) -> bool:
+        """Pass to where a scan reads its next page. True if the page is to be short."""
+        fault = self._strike(SCANS, map, partition)
+        await self._pass(partition, deadline, fault, before=True)
+        return fault is Fault.SHORT_SCAN
+
+    async def _pass(self, partition: int, deadline: float, fault: Fault | None, *, before: bool) -> None:
+        """Let the time of a read pass, and end it here if it fails."""
+        faults = self.cluster.faults
+        if fault is Fault.BLOCKED:
+            faults.counts[fault] += 1
+            await self._end_blocked(deadline)
+        if fault is Fault.SLOW:
+            faults.counts[fault] += 1
+            await self._until(self._slow_until(), deadline)
+        elif before:
+            await self._until(trio.current_time() + self._latency_s(), deadline)
+        if fault is Fault.READ_FAILED:
+            faults.counts[fault] += 1
+            raise Unknown("a read failed")
+        await self._reach(partition, deadline, write=False)
+
+    async def _write(
+        self,
+        map: Map,
+        key: bytes,
+        effect: Effect[T],
+        partition: int,
+        deadline: float,
+        *,
+        taken: Effect[T] | None = None,
+    ) -> T:
+        cluster = self.cluster
+        faults, rng = cluster.faults, cluster.random
+        fault = self._strike(WRITES, map, partition)
+        if fault is None:
+            if rng.random() < 0.5:
+                return await self._effected(map, key, effect, partition, deadline)
+            await self._in_flight(trio.current_time() + self._latency_s(), partition, effect)
+            return await self._effected(map, key, effect, partition, deadline, latency_s=0.0)
+        if fault is Fault.STALE_TAKEN:
+            return await self._effected(map, key, taken or effect, partition, deadline)
+        if fault is Fault.WEAK:
+            return await self._effected(map, key, effect, partition, deadline, weak=True)
+        if fault is Fault.SLOW:
+            faults.counts[fault] += 1
+            arrives = self._slow_until()
+            if arrives < deadline:
+                await self._in_flight(arrives, partition, effect)
+                return await self._effected(map, key, effect, partition, deadline)
+            self._land_after(arrives - trio.current_time(), partition, effect)
+            await self._end_blocked(deadline)
+        if fault is Fault.APPLIED_UNKNOWN:
+            await self._effected(map, key, effect, partition, deadline)
+        elif fault is Fault.LATE_UNKNOWN:
+            self._land_after(self._late_s(), partition, effect)
+        elif fault is Fault.BLOCKED and rng.random() < 0.67:
+            self._land_after(rng.choice((self._latency_s(), self._late_s())), partition, effect)
+        faults.counts[fault] += 1
+        if fault is Fault.BLOCKED:
+            await self._end_blocked(deadline)
+        await cluster.agenda.sleep_until(min(cluster.tick(trio.current_time() + self._latency_s()), deadline))
+        if fault is Fault.REFUSED:
+            raise Refused("the grid refused this call")
+        raise Unknown(f"the outcome of this write to partition {partition} is lost")
+
+    async def _effected(
+        self,
+        map: Map,
+        key: bytes,
+        effect: Effect[T],
+        partition: int,
+        deadline: float,
+        *,
+        weak: bool = False,
+        latency_s: float | None = None,
+    ) -> T:
+        """Apply a write as soon as its primary can be reached, and wait for its backups."""
+        cluster = self.cluster
+        try:
+            await self._reach(partition, deadline, write=False)
+        except (trio.Cancelled, Unknown):
+            self._abandon(partition, effect)
+            raise
+        side = self.side
+        copies = side.copies[partition]
+        reached = copies[:1] if weak else cluster.reachable_copies(side, partition)
+        was = copies[0].entries[map].get(key)
+        result = effect(side, reached)
+        if len(reached) < len(copies) and (result is True or copies[0].entries[map].get(key) is not was):
+            cluster.faults.counts[Fault.WEAK] += 1
+            cluster.weaken(map, partition, key)
+            if cluster.faults.fail_on_indeterminate:
+                waits_until = min(deadline, trio.current_time() + cluster.faults.backup_wait_s)
+                await cluster.agenda.sleep_until(waits_until)
+                raise Unknown(f"applied, but no backup of partition {partition} is known to hold it")
+        if latency_s is None:
+            await self._until(trio.current_time() + self._latency_s(), deadline)
+        return result
+
+    async def _in_flight(self, arrives: float, partition: int, effect: Effect[T]) -> None:
+        """A write is on its way: whoever gives up on it now does not stop it."""
+        try:
+            await self.cluster.agenda.sleep_until(self.cluster.tick(arrives))
+        except trio.Cancelled:
+            self._abandon(partition, effect)
+            raise
+
+    async def _until(self, time: float, deadline: float) -> None:
+        """Sleep; fail at the deadline, or as long as this connection is cut off."""
+        await self.cluster.agenda.sleep_until(self.cluster.tick(min(time, deadline)))
+        if time > deadline:
+            raise Unknown("no answer within the deadline")
+        if self._cut:
+            await self._end_blocked(deadline)
+
+    async def _end_blocked(self, deadline: float) -> None:
+        await self.cluster.agenda.sleep_until(max(deadline, trio.current_time()))
+        raise Unknown("no answer within the deadline")
+
+    # What lands without its caller ----------------------------------------------------------------
+
+    def _abandon(self, partition: int, effect: Effect[T]) -> None:
+        if self.cluster.random.random() < 0.5:
+            self._land_after(self._late_s(), partition, effect)
+
+    def _land_after(
+        self, delay_s: float, partition: int, effect: Effect[T], *, late: bool = True, tries: int = LAND_TRIES
+    ) -> None:
+        self.cluster.agenda.after(delay_s, lambda: self._land(partition, effect, late, tries))
+
+    def _land(self, partition: int, effect: Effect[T], late: bool, tries: int) -> None:
+        side = self.side if self.side in self.cluster.sides else self.cluster.sides[0]
+        if side.refuses:
+            return
+        if self._cut or self.cluster.is_blocked(side, partition):
+            if tries:
+                self._land_after(LAND_AGAIN_S, partition, effect, late=late, tries=tries - 1)
+            return
+        if late:
+            self.cluster.faults.counts[Fault.LANDED_LATE] += 1
+        effect(side, side.copies[partition])
+
+    # Hints ----------------------------------------------------------------------------------------
+
+    def cut(self) -> None:
+        """The network between this connection and all members is down, until `mend`."""
+        if not self._cut:
+            self._cut = True
+            self.cluster.faults.counts[Fault.CONNECTION_CUT] += 1
+            self.notice(OwnershipEvent.DISCONNECTED)
+
+    def mend(self) -> None:
+        """The network is there again."""
+        if self._cut:
+            self._cut = False
+            self.notice(OwnershipEvent.RECONNECTED)
+
+    def freeze(self) -> None:
+        if self._thawed is None:
+            self.cluster.faults.counts[Fault.CONNECTION_FROZEN] += 1
+        super().freeze()
+
+    def kill(self) -> None:
+        if not self._killed:
+            self.cluster.faults.counts[Fault.CONNECTION_KILLED] += 1
+        super().kill()
+
+    def is_deaf(self) -> bool:
+        """Whether events can't reach this connection now."""
+        return self._cut or trio.current_time() < self._deaf_until
+
+    def ownership(self) -> Ownership:
+        if self._ownership is None:
+            self._look()
+        assert self._ownership is not None
+        return self._ownership
+
+    def pair(self, side: Side, member: str | None) -> None:
+        if self.paired is not None and member != self.paired:
+            self._deaf_until = trio.current_time() + self.cluster.random.uniform(*self.cluster.faults.relisten_s)
+        super().pair(side, member)
+
+    def notice(self, event: OwnershipEvent) -> None:
+        if self._cut and event is not OwnershipEvent.DISCONNECTED:
+            return
+        lag_s = self.cluster.random.uniform(*self.cluster.faults.ownership_lag_s)
+        if lag_s:
+            self.cluster.agenda.after(lag_s, lambda: self._see(event))
+        else:
+            self._see(event)
+
+    def _see(self, event: OwnershipEvent) -> None:
+        """What a connection sees is how things stood when word of it came, not how they stand now."""
+        self._version += 1
+        self._look()
+        if not self._watchers:
+            return
+        if self.cluster.faults.strike(OWNERSHIP, self.cluster.random, connection=self) is None:
+            self.deliver(lambda: self._announce(event))
+        else:
+            self.cluster.faults.counts[Fault.OWNERSHIP_HINT_LOST] += 1
+
+    def _look(self) -> None:
+        self._ownership = Ownership(self._version, *self.side.public(), None if self._cut else self.paired)
+
+    # Parts ----------------------------------------------------------------------------------------
+
+    def _subscription(
+        self, map: Map, on_entries: Callable[[list[EntryEvent]], None], key: tuple[int, bytes] | None
+    ) -> Subscription:
+        return FaultySubscription(self, map, on_entries, key)
+
+    def _put(
+        self,
+        side: Side,
+        copies: Sequence[Shard],
+        map: Map,
+        partition: int,
+        key: bytes,
+        value: bytes,
+        ttl_s: float | None = None,
+    ) -> None:
+        self.cluster.remember(map, partition, key, copies[0].entries[map].get(key))
+        super()._put(side, copies, map, partition, key, value, ttl_s)
+
+    def _drop(self, side: Side, copies: Sequence[Shard], map: Map, partition: int, key: bytes) -> None:
+        self.cluster.remember(map, partition, key, copies[0].entries[map].get(key))
+        super()._drop(side, copies, map, partition, key)
+
+    def _is_stuck(self, partition: int, *, write: bool) -> bool:
+        return self._cut or self.cluster.is_blocked(self.side, partition)
+
+    def _strike(self, group: tuple[Fault, ...], map: Map, partition: int) -> Fault | None:
+        cluster = self.cluster
+        trouble = cluster.in_trouble(partition)
+        return cluster.faults.strike(
+            group, cluster.random, trouble=trouble, map=map, partition=partition, connection=self
+        )
+
+    def _forget_some(self, values: dict[bytes, bytes]) -> None:
+        for key in list(values):
+            if len(values) == 1 or self.cluster.random.random() < 0.5:
+                del values[key]
+                self.cluster.faults.counts[Fault.ABSENT] += 1
+
+    def _turn_back(self, map: Map, partition: int, keys: Sequence[bytes], values: dict[bytes, bytes]) -> None:
+        for key in keys:
+            changed, then = self.cluster.before(map, partition, key)
+            if changed and then != values.get(key):
+                self.cluster.faults.counts[Fault.STALE] += 1
+                if then is None:
+                    values.pop(key, None)
+                else:
+                    values[key] = then
+
+    def _latency_s(self) -> float:
+        return self.cluster.random.uniform(*self.cluster.faults.latency_s)
+
+    def _slow_until(self) -> float:
+        return trio.current_time() + self.cluster.random.uniform(*self.cluster.faults.slow_s)
+
+    def _late_s(self) -> float:
+        """Mostly soon, sometimes very late."""
+        return self.cluster.faults.late_s_max * float(self.cluster.random.random() ** 3)
