@@ -253,6 +253,7 @@ class MemoryCluster:
         self.changed(side, OwnershipEvent.PARTITION_LOST)
 
     def _regard(self, side: Side) -> None:
+        side.refresh()
         for connection in self.connections:
             if connection.side is side:
                 connection.regard()

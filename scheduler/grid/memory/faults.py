@@ -135,6 +135,8 @@ class Faults:
         """Off is the stock setting of Hazelcast: a write that no backup holds is acknowledged as done."""
         self.drop_all_events = False
         self.latency_s = (0.0005, 0.002)
+        self.instant_share = 0.8
+        """How many calls take no time, but a checkpoint or two: virtual time is what simulating costs most."""
         self.slow_s = (0.1, 3.0)
         self.late_s_max = 20.0
         self.backup_wait_s = 1.0

@@ -19,6 +19,7 @@ __all__ = ["FaultyCluster"]
 Address = tuple[Map, int, bytes]
 
 MOVE_AGAIN_S = 0.5
+NEVER = -1.0
 REMEMBERED_MAX = 1000
 
 
@@ -36,7 +37,7 @@ class FaultyCluster(MemoryCluster):
         hosts: Sequence[str] = ("127.0.0.1",),
         split_protection: bool = False,
         default_timeout_s: float = 2.0,
-        tick_s: float = 0.00025,
+        tick_s: float = 0.001,
     ) -> None:
         """Calls end at multiples of `tick_s`, so that virtual time has few moments to stop at."""
         self.faults = faults
@@ -44,8 +45,8 @@ class FaultyCluster(MemoryCluster):
         self._dying: set[str] = set()
         self._leaving: list[str] = []
         self._plans: dict[Side, list[Row]] = {}
-        self._trouble_until = [-1.0] * partitions
-        self._busy_until = [-1.0] * partitions
+        self._trouble_until = [NEVER] * partitions
+        self._busy_until = [NEVER] * partitions
         self._past: dict[Address, tuple[float, bytes | None]] = {}
         self._weak: dict[Address, None] = {}
         super().__init__(
@@ -173,11 +174,17 @@ class FaultyCluster(MemoryCluster):
 
     def in_trouble(self, partition: int) -> bool:
         """Whether a member of this partition came, went or moved a moment ago."""
-        return trio.current_time() < self._trouble_until[partition]
+        until = self._trouble_until[partition]
+        if until >= 0 and trio.current_time() >= until:
+            self._trouble_until[partition] = until = NEVER
+        return until >= 0
 
     def is_blocked(self, side: Side, partition: int) -> bool:
         """Whether the primary answers nobody."""
-        return side.is_stuck(partition, write=False) or trio.current_time() < self._busy_until[partition]
+        until = self._busy_until[partition]
+        if until >= 0 and trio.current_time() >= until:
+            self._busy_until[partition] = until = NEVER
+        return until >= 0 or side.is_stuck(partition, write=False)
 
     def reachable_copies(self, side: Side, partition: int) -> list[Shard]:
         """The copies whose members would answer a write."""
@@ -196,7 +203,7 @@ class FaultyCluster(MemoryCluster):
 
     def before(self, map: Map, partition: int, key: bytes) -> tuple[bool, bytes | None]:
         """Whether the entry changed a moment ago, and what it was before."""
-        changed, value = self._past.get((map, partition, key), (-1.0, None))
+        changed, value = self._past.get((map, partition, key), (NEVER, None))
         recent = changed >= 0 and trio.current_time() - changed <= self.faults.stale_s
         return recent, value if recent else None
 

@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import trio
+from trio.lowlevel import checkpoint
 
 from tenure.scheduler.grid.memory.faults import DISCARDS, OWNERSHIP, READS, SCANS, WRITES, Fault
 from tenure.scheduler.grid.memory.faulty_events import FaultySubscription
@@ -187,7 +188,7 @@ class FaultyGrid(MemoryGrid):
             faults.counts[fault] += 1
             await self._until(self._slow_until(), deadline)
         elif before:
-            await self._until(trio.current_time() + self._latency_s(), deadline)
+            await self._travel(deadline)
         if fault is Fault.READ_FAILED:
             faults.counts[fault] += 1
             raise Unknown("a read failed")
@@ -209,8 +210,8 @@ class FaultyGrid(MemoryGrid):
         if fault is None:
             if rng.random() < 0.5:
                 return await self._effected(map, key, effect, partition, deadline)
-            await self._in_flight(trio.current_time() + self._latency_s(), partition, effect)
-            return await self._effected(map, key, effect, partition, deadline, latency_s=0.0)
+            await self._unless_abandoned(partition, effect, self._travel(deadline))
+            return await self._effected(map, key, effect, partition, deadline, returns=True)
         if fault is Fault.STALE_TAKEN:
             return await self._effected(map, key, taken or effect, partition, deadline)
         if fault is Fault.WEAK:
@@ -219,7 +220,7 @@ class FaultyGrid(MemoryGrid):
             faults.counts[fault] += 1
             arrives = self._slow_until()
             if arrives < deadline:
-                await self._in_flight(arrives, partition, effect)
+                await self._unless_abandoned(partition, effect, self._until(arrives, deadline))
                 return await self._effected(map, key, effect, partition, deadline)
             self._land_after(arrives - trio.current_time(), partition, effect)
             await self._end_blocked(deadline)
@@ -246,15 +247,11 @@ class FaultyGrid(MemoryGrid):
         deadline: float,
         *,
         weak: bool = False,
-        latency_s: float | None = None,
+        returns: bool = False,
     ) -> T:
         """Apply a write as soon as its primary can be reached, and wait for its backups."""
         cluster = self.cluster
-        try:
-            await self._reach(partition, deadline, write=False)
-        except (trio.Cancelled, Unknown):
-            self._abandon(partition, effect)
-            raise
+        await self._unless_abandoned(partition, effect, self._reach(partition, deadline, write=False))
         side = self.side
         copies = side.copies[partition]
         reached = copies[:1] if weak else cluster.reachable_copies(side, partition)
@@ -267,17 +264,20 @@ class FaultyGrid(MemoryGrid):
                 waits_until = min(deadline, trio.current_time() + cluster.faults.backup_wait_s)
                 await cluster.agenda.sleep_until(waits_until)
                 raise Unknown(f"applied, but no backup of partition {partition} is known to hold it")
-        if latency_s is None:
-            await self._until(trio.current_time() + self._latency_s(), deadline)
+        if not returns:
+            await self._travel(deadline)
         return result
 
-    async def _in_flight(self, arrives: float, partition: int, effect: Effect[T]) -> None:
-        """A write is on its way: whoever gives up on it now does not stop it."""
-        try:
-            await self.cluster.agenda.sleep_until(self.cluster.tick(arrives))
-        except trio.Cancelled:
-            self._abandon(partition, effect)
-            raise
+    async def _travel(self, deadline: float) -> None:
+        """Let the time of a call pass."""
+        if self.cluster.random.random() >= self.cluster.faults.instant_share:
+            await self._until(trio.current_time() + self._latency_s(), deadline)
+            return
+        await checkpoint()
+        if self.cluster.random.random() < 0.5:
+            await checkpoint()
+        if self._cut:
+            await self._end_blocked(deadline)
 
     async def _until(self, time: float, deadline: float) -> None:
         """Sleep; fail at the deadline, or as long as this connection is cut off."""
@@ -293,9 +293,14 @@ class FaultyGrid(MemoryGrid):
 
     # What lands without its caller ----------------------------------------------------------------
 
-    def _abandon(self, partition: int, effect: Effect[T]) -> None:
-        if self.cluster.random.random() < 0.5:
-            self._land_after(self._late_s(), partition, effect)
+    async def _unless_abandoned(self, partition: int, effect: Effect[T], wait: Awaitable[None]) -> None:
+        """A write is on its way: whoever gives up on it now does not stop it."""
+        try:
+            await wait
+        except (trio.Cancelled, Unknown):
+            if self.cluster.random.random() < 0.5:
+                self._land_after(self._late_s(), partition, effect)
+            raise
 
     def _land_after(
         self, delay_s: float, partition: int, effect: Effect[T], *, late: bool = True, tries: int = LAND_TRIES

@@ -18,22 +18,22 @@ class Side:
         self.quorum = quorum
         self.rows: list[Row] = [() for _ in range(partition_count)]
         self.copies: list[list[Shard]] = [[] for _ in range(partition_count)]
+        self.hindered = False
+        """Whether some call may not go straight through."""
         self._public: tuple[tuple[Member, ...], tuple[str | None, ...]] | None = None
+        self.refresh()
 
     @property
     def refuses(self) -> bool:
         """Whether split-brain protection lets nobody read or write here."""
         return len(self.members) < self.quorum
 
-    @property
-    def hindered(self) -> bool:
-        """Whether some call may not go straight through."""
-        return not self.members or self.refuses or any(member.paused for member in self.members.values())
-
     def is_stuck(self, partition: int, *, write: bool) -> bool:
         """Whether a member that this call needs is paused."""
         row = self.rows[partition]
-        return not row or any(self.members[id].paused for id in (row if write else row[:1]))
+        if not write:
+            return not row or self.members[row[0]].paused
+        return not row or any(self.members[id].paused for id in row)
 
     def public(self) -> tuple[tuple[Member, ...], tuple[str | None, ...]]:
         """The members and the primaries, as `Ownership` shows them."""
@@ -55,17 +55,18 @@ class Side:
                 del self.members[id].shards[partition]
         self.rows[partition] = row
         self.copies[partition] = [self.members[id].shards[partition] for id in row]
-        self._public = None
+        self.refresh()
 
     def refresh(self) -> None:
-        """The table was changed from outside."""
+        """Take note that members or the table have changed."""
         self._public = None
+        self.hindered = not self.members or self.refuses or any(member.paused for member in self.members.values())
 
     def admit(self, member: MemoryMember) -> None:
         """A member joins, holding nothing yet."""
         member.shards.clear()
         self.members[member.id] = member
-        self._public = None
+        self.refresh()
 
     def expel(self, id: str) -> list[int]:
         """A member is gone with what it held; backups step in. Returns the partitions of which no copy is left."""
@@ -78,5 +79,5 @@ class Side:
                 self.copies[partition] = [self.members[other].shards[partition] for other in left]
                 if not left:
                     lost.append(partition)
-        self._public = None
+        self.refresh()
         return lost
