@@ -90,6 +90,8 @@ class Definitions:
 
     def reconcile(self) -> None:
         """Make jobs what their definitions say, in the draft."""
+        if self._waiting:
+            self._answer_reached()
         if self._seen:
             seen, self._seen = self._seen, {}
             for id, definition in seen.items():
@@ -219,17 +221,9 @@ class Definitions:
 
     async def _fetch(self, id: str, revision: int) -> None:
         definition = await self._prove(id)
-        if definition is not None:
+        if definition is not None and (id not in self._seen or self._seen[id].revision < definition.revision):
             self._seen[id] = definition
         self.tenure.wake()
-        if not self._reached(id, revision):
-            await trio.sleep(0)
-            self._answer_reached()
-
-    def committed(self) -> None:
-        """A record was committed: some jobs may have got there."""
-        if self._waiting:
-            self._answer_reached()
 
     def _answer_reached(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -241,6 +235,7 @@ class Definitions:
                 self._waiting.append((envelope, revision))
 
     def _reached(self, id: str, revision: int) -> bool:
+        # No record is as good as the newest: the next message makes one from the definition, proved to be current.
         record = self.tenure.state.jobs.get(id)
         if id in self._seen or id in self._after_removal or ((live := self.tenure.lives.get(id)) and live.loading):
             return False

@@ -1,7 +1,7 @@
 """What a tenure gets from its node."""
 
 import itertools
-import random
+from random import Random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -34,7 +34,7 @@ class Host:
     formation: str
     incarnation: int
     settings: NodeSettings = field(default_factory=NodeSettings)
-    random: random.Random = field(default_factory=random.Random)
+    random: Random = field(default_factory=Random)
     report: Callable[[str], None] = _log
     """For what an operator must see."""
 

@@ -205,6 +205,11 @@ class Registry:
         for type in types:
             self.add(type)
 
+    @property
+    def is_choosy(self) -> bool:
+        """Is there a type here that does not take every message?"""
+        return any(type.message_type is not Any or Kind.MESSAGE not in type.handlers for type in self._types.values())
+
     def add(self, type: JobType) -> None:
         """Register; another class under a name that is taken is a mistake, a newer definition of the same is not."""
         there = self._types.get(type.name)

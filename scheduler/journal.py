@@ -12,7 +12,7 @@
 The steps are those of `tests/models/journal_model.py`, which checks them exhaustively; change both together.
 """
 
-import random
+from random import Random
 from collections.abc import AsyncIterator, Callable
 
 import trio
@@ -45,7 +45,7 @@ class Journal:
         formation: str,
         settings: NodeSettings,
         new_id: Callable[[], str],
-        random: random.Random,
+        random: Random,
         report: Callable[[str], None],
     ) -> None:
         self.grid, self.partition, self.settings = grid, partition, settings
@@ -62,6 +62,8 @@ class Journal:
         self.seen: set[str] = set()
         """The ids of all records that were replayed since the head."""
         self.damaged_at: int | None = None
+        self.closed_before = True
+        """Had the tenure before ours closed, when we opened?"""
         self.bytes_since_image = 0
         self.image_bytes = 0
         self.serial = 0
@@ -78,6 +80,7 @@ class Journal:
             if not await self._confirm_tail():
                 await self.read()
                 continue
+            self.closed_before = self.state.closed_for is not None or self.state.epoch == 0
             record = Record(self.new_id(), self.state.last_id, RecordKind.OPENING, self.state.epoch + 1, node, at_ms())
             if not await self._append(record):
                 continue
@@ -205,6 +208,11 @@ class Journal:
         """From the head that the replay began with, to the same with our opening: what was read still stands."""
         head = Head(self.head.formation, self.head.incarnation, self.head.first, self.head.image, opening)
         return await self._move_head(head)
+
+    async def still_ours(self) -> bool:
+        """Is the head still the one that we claimed? Not, if another has opened or the partition was lost."""
+        stored = encode(self.head)
+        return await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, stored, stored) or stored != encode(self.head)
 
     # -- committing -------------------------------------------------------------------------------
 

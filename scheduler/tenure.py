@@ -8,6 +8,7 @@ the journal says that another tenure has begun; then everything in memory is for
 """
 
 import heapq
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,7 @@ __all__ = ["Tenure"]
 
 SUSPECT_GROUP_MAX = 1024
 GAP_PATIENCE_S = 0.01
+TIMERS_SPARE = 1000
 
 
 class Tenure:
@@ -56,13 +58,16 @@ class Tenure:
         self._full: set[str] = set()
         """Jobs whose mailbox is full: client lanes that feed them are not taken from."""
         self._held_back: set[bytes] = set()
+        self._unfinished: list[str] = []
         self._over_outbox: dict[str, Live] = {}
         self._suspect = 0
         """While positive: what was waiting when the last tenure ended badly may have been its end."""
         self._wake = trio.Event()
+        self._sweep = trio.Event()
         self._closing: str | None = None
         self._draining = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
+        self._run_scopes: set[trio.CancelScope] = set()
         self._image_running = False
         self._gap_since_s = 0.0
         self.last_turns = 0
@@ -79,6 +84,10 @@ class Tenure:
     def offer_definition(self, id: str, value: bytes) -> None:
         """A job's definition was seen."""
         self.definitions.offer(id, value)
+
+    def sweep_soon(self) -> None:
+        """Events may have been lost, or the partition itself: look now."""
+        self._sweep.set()
 
     def wake(self) -> None:
         """There may be something to do."""
@@ -100,39 +109,47 @@ class Tenure:
         """
         self._resume(crashed)
         await self._first_sweep()
+        try:
+            await self._run()
+        except BaseExceptionGroup as group:
+            over, others = group.split(TenureOver)
+            if over is None or others is not None:
+                raise
+            raise TenureOver(f"partition {self.partition}: another tenure has begun") from group
+
+    async def _run(self) -> None:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self.courier.run)
             nursery.start_soon(self._sweeps)
             nursery.start_soon(self.definitions.sweeps)
-            try:
-                await self._serve()
-                await self._finish()
-            finally:
-                nursery.cancel_scope.cancel()
+            for id in self._unfinished:
+                self.definitions.remove(self.live(id))
+            await self._serve()
+            await self._finish()
+            nursery.cancel_scope.cancel()
 
     def _resume(self, crashed: bool) -> None:
         """What the state says is to be done."""
+        resumable = {type.name for type in self.host.registry if type.keeps_instance}
         for id, record in self.state.jobs.items():
-            if record.timer is not None or record.failure is not None:
-                self._resume_timers(id, record)
-            type = self.host.registry.get(record.type)
-            if type is not None and type.keeps_instance and record.status == Status.RUNNING and record.turns:
+            if record.timer is not None and record.status == Status.RUNNING:
+                self._timers.append((record.timer.first_ms(), id))
+            if record.failure is not None and record.failure.retry_ms:
+                self._retries.append((record.failure.retry_ms, id))
+            if record.status == Status.FINISHING:
+                self._unfinished.append(id)
+            if record.type in resumable and record.status == Status.RUNNING and record.turns:
                 live = self.live(id)
-                live.queue.append(Envelope(id, kind=Kind.RESUMED, index=self.state.epoch))
+                self.put_first(live, Envelope(id, kind=Kind.RESUMED, index=self.state.epoch))
                 self.ready(live)
+        heapq.heapify(self._timers)
+        heapq.heapify(self._retries)
         for id in self.state.mail:
             self.ready(self.live(id))
         self.courier.resume()
         self._suspect = 1 if crashed else 0
         self.turns.careful = crashed
-
-    def _resume_timers(self, id: str, record: JobRecord) -> None:
-        if record.failure is not None and record.failure.retry_ms:
-            self._retries.append((record.failure.retry_ms, id))
-            heapq.heapify(self._retries)
-        if record.timer is not None and record.status == Status.RUNNING:
-            heapq.heappush(self._timers, (record.timer.first_ms(), id))
 
     async def _serve(self) -> None:
         while True:
@@ -174,9 +191,8 @@ class Tenure:
         return any(live.running for live in self.lives.values())
 
     def _cancel_running(self) -> None:
-        for live in self.lives.values():
-            if live.scope is not None:
-                live.scope.cancel()
+        for scope in self._run_scopes:
+            scope.cancel()
 
     # -- taking -----------------------------------------------------------------------------------
 
@@ -338,15 +354,17 @@ class Tenure:
 
     def ready(self, live: Live) -> None:
         """Its queue may have something to run."""
-        self._ready[live.id] = live
-        self.wake()
+        if (current := self.lives.get(live.id)) is not None:
+            self._ready[live.id] = current
+            self.wake()
 
     def removed(self, live: Live) -> None:
         """The job is gone; what still waits for it is dealt with like messages to a job that never was."""
         rest = Live(live.id)
         rest.queue, rest.carried, rest.precounted = live.queue, live.carried, live.precounted
-        live.queue = type(rest.queue)()
+        live.queue, live.carried, live.precounted = deque(), 0, 0
         live.type_name = ""
+        self.turns.draft.recounted.pop(live.id, None)
         self.lives[live.id] = rest
         self.definitions.after_removal(live.id)
         if rest.queue:
@@ -356,14 +374,16 @@ class Tenure:
             self.turns.draft.uncarried.pop(live.id, None)
 
     def finish_wanted(self, live: Live) -> None:
-        """A job has asked for its own end."""
+        """A job has asked for its own end: its definition must say so first, lest it be made again."""
+        live.status = Status.FINISHING
+        live.timer = None
         self.definitions.remove(live)
 
     def stop(self, live: Live) -> None:
         """Removal is wanted: what was accepted is finished first, then `on_stop` runs."""
         if live.status == Status.STOPPING:
             return
-        was_running = live.status == Status.RUNNING and not live.stuck
+        was_running = live.status in (Status.RUNNING, Status.FINISHING) and not live.stuck
         live.status = Status.STOPPING
         live.timer, live.failure = None, None
         stop = Envelope(live.id, kind=Kind.STOP)
@@ -383,7 +403,8 @@ class Tenure:
     def put_first(self, live: Live, envelope: Envelope) -> None:
         # The mailbox only grows at its end, so all of it is written anew behind the new first entry.
         draft = self.turns.draft
-        draft.done[live.id] = draft.done.get(live.id, 0) + live.carried
+        if live.carried:
+            draft.done[live.id] = draft.done.get(live.id, 0) + live.carried
         live.carried = live.precounted = 0
         live.queue.appendleft(envelope)
 
@@ -391,6 +412,15 @@ class Tenure:
         """Its timer was set (or taken away)."""
         if live.timer is not None and (due_ms := live.timer.first_ms()):
             heapq.heappush(self._timers, (due_ms, live.id))
+            if len(self._timers) > TIMERS_SPARE + 2 * (len(self.state.jobs) + len(self.lives)):
+                self._drop_stale_timers()
+
+    def _drop_stale_timers(self) -> None:
+        # A timer that is set anew leaves its old entry behind.
+        current = {id: record.timer for id, record in self.state.jobs.items()}
+        current |= {id: live.timer for id, live in self.lives.items()}
+        self._timers = [(timer.first_ms(), id) for id, timer in current.items() if timer is not None]
+        heapq.heapify(self._timers)
 
     def retry_at(self, live: Live, at_ms: int) -> None:
         """Its first event failed and is due again at this time."""
@@ -399,6 +429,10 @@ class Tenure:
     def outbox_is_full(self) -> bool:
         """Is more unsent than a partition may hold?"""
         return self.courier.unsent_bytes > self.settings.outbox_bytes_max
+
+    def park_sender(self, live: Live) -> None:
+        """Its messages don't fit into the outbox: it goes on when there is room."""
+        self._over_outbox[live.id] = live
 
     def want_commit(self) -> None:
         """Commit the draft soon."""
@@ -459,8 +493,6 @@ class Tenure:
                         self.ready(live)
                     else:
                         self._settle(live)
-            elif live.stuck.startswith("OutboxFull"):
-                self._over_outbox[live.id] = live
         if tasks:
             # Handlers that don't really wait are done after a tick or two: let them into this record.
             await trio.lowlevel.checkpoint()
@@ -474,8 +506,15 @@ class Tenure:
         return 1
 
     async def _run_loop(self, live: Live) -> None:
-        async with self.host.turns:
-            await self.turns.run_loop(live)
+        with trio.CancelScope() as scope:
+            self._run_scopes.add(scope)
+            try:
+                async with self.host.turns:
+                    await self.turns.run_loop(live)
+            finally:
+                self._run_scopes.discard(scope)
+                live.running = False
+                self.ready(live)
 
     def _settle(self, live: Live) -> None:
         """Nothing more to do for this job now: forget it, unless its object is worth keeping."""
@@ -498,8 +537,7 @@ class Tenure:
 
     def _unpark_senders(self) -> None:
         for live in self._over_outbox.values():
-            if live.stuck.startswith("OutboxFull"):
-                live.stuck = ""
+            live.stuck = ""
             self.ready(live)
         self._over_outbox.clear()
 
@@ -514,14 +552,14 @@ class Tenure:
         for live in self._ready.values():
             if live.exists() and live.may_run() and live.queue:
                 marked |= self._mark(live)
-        if not marked:
-            if not any(live.precounted for live in self.lives.values()) and not self._ready:
-                self._suspect = 0
-                self.turns.careful = False
-            return
-        self._suspect = min(self._suspect * 2, SUSPECT_GROUP_MAX)
-        if self.turns.draft.wanted:
+        if marked:
+            self._suspect *= 2
             await self._commit()
+        elif not self._ready and not any(live.precounted for live in self.lives.values()):
+            self._suspect = 0
+        if self._suspect > SUSPECT_GROUP_MAX:
+            self._suspect = 0
+        self.turns.careful = self._suspect > 0
 
     def _mark(self, live: Live) -> bool:
         if live.precounted:
@@ -566,7 +604,6 @@ class Tenure:
         self.host.grid.discard(Map.INBOX, self.partition, draft.consumed)
         self.courier.send(record.outbox, record.answers)
         draft.committed.set()
-        self.definitions.committed()
         for live in draft.changed.values():
             if live.id not in self._ready:
                 self._settle(live)
@@ -594,11 +631,15 @@ class Tenure:
         pause_s = 0.0
         cleared = False
         while True:
-            await trio.sleep(pause_s)
+            with trio.move_on_after(pause_s):
+                await self._sweep.wait()
+            self._sweep = trio.Event()
             pause_s = self.settings.sweep_s * (0.5 + self.host.random.random())
             try:
                 await self._sweep_inbox()
                 await self.forgetting.sweep()
+                if not await self.journal.still_ours():
+                    raise TenureOver(f"partition {self.partition}: its head is no longer ours")
                 if not cleared and pause_s:
                     await self.journal.sweep()
                     cleared = True

@@ -50,6 +50,7 @@ class Upward(Protocol):
     def set_timer(self, live: Live) -> None: ...
     def removed(self, live: Live) -> None: ...
     def outbox_is_full(self) -> bool: ...
+    def park_sender(self, live: Live) -> None: ...
     def want_commit(self) -> None: ...
     def finish_wanted(self, live: Live) -> None: ...
 
@@ -108,7 +109,7 @@ class Turns:
     # -- async turns ------------------------------------------------------------------------------
 
     async def run_loop(self, live: Live) -> None:
-        """The run loop of one job with async handlers; ends when there is nothing left to do."""
+        """The run loop of one job with async handlers; ends when there is nothing left to do. Its tenure is told by the caller."""
         live.running = True
         try:
             while live.queue and self._may_go_on(live) and not (self.careful and not live.precounted):
@@ -122,7 +123,6 @@ class Turns:
                     return
         finally:
             live.running, live.scope = False, None
-            self.tenure.ready(live)
 
     def _may_go_on(self, live: Live) -> bool:
         live.running = False
@@ -227,6 +227,7 @@ class Turns:
             live.instance = None
             live.stuck = f"OutboxFull: partition {self.partition} holds {self.settings.outbox_bytes_max} bytes that are not known to have arrived"
             self.host.report(f"job {live.id!r} is parked: {live.stuck}")
+            self.tenure.park_sender(live)
             return
         draft = self.draft
         if envelope.reply or envelope.id:

@@ -137,7 +137,10 @@ class Status:
     RUNNING = "running"
     PAUSED = "paused"
     FAILED = "failed"
+    FINISHING = "finishing"
+    """It has asked for its own end."""
     STOPPING = "stopping"
+    """Removal is wanted; what was accepted is being finished."""
 
 
 class Timer(Struct, array_like=True, frozen=True, gc=False):

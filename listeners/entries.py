@@ -1,0 +1,36 @@
+"""Entry listeners: lane slots and definitions that came into partitions of the paired member."""
+
+from tenure.scheduler.grid.port import EntryEvent
+from tenure.scheduler.node import Node
+
+__all__ = ["DefinitionEntries", "InboxEntries"]
+
+
+class InboxEntries:
+    """New lane slots go to the tenure of their partition, if it is open here; its first sweep finds the others."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def __call__(self, events: list[EntryEvent]) -> None:
+        tenures = self.node.tenures
+        for _, partition, key, value in events:
+            if value is not None and (tenure := tenures.get(partition)) is not None:
+                tenure.offer_slot(key, value)
+
+
+class DefinitionEntries:
+    """New and changed definitions start, pause and stop jobs at once."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def __call__(self, events: list[EntryEvent]) -> None:
+        tenures = self.node.tenures
+        for _, partition, key, value in events:
+            if value is not None and (tenure := tenures.get(partition)) is not None:
+                try:
+                    id = key.decode()
+                except UnicodeDecodeError:
+                    continue  # the sweep reports it
+                tenure.offer_definition(id, value)

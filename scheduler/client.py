@@ -1,0 +1,398 @@
+"""A client of the cluster, over any grid: schedule, publish, ask, look.
+
+Everything a client says goes through the lanes to the partition concerned, so it is ordered, stored and
+applied once; definitions change by compare-and-set. The lanes themselves are pure (`outlanes`).
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from tenure.scheduler import errors
+from tenure.scheduler.directory import Directory
+from tenure.scheduler.errors import (
+    AskFailed,
+    Backlogged,
+    ClientClosed,
+    Mistake,
+    NotDone,
+    TooLarge,
+    WrongType,
+)
+from tenure.scheduler.grid.port import EntryEvent, Grid, GridError, Map
+from tenure.scheduler.jobtype import Registry, registry
+from tenure.scheduler.keys import WATERMARK, client_partition, partition_of, reply_key
+from tenure.scheduler.outlanes import Action, OutLane, Step, Ticket
+from tenure.scheduler.settings import ClientSettings
+from tenure.scheduler.wire import EMPTY, Answer, Envelope, Kind, decode
+
+__all__ = ["GridClient", "open_client"]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+T = TypeVar("T")
+
+
+class _Question:
+    __slots__ = ("answer", "answered")
+
+    def __init__(self) -> None:
+        self.answered = trio.Event()
+        self.answer: Answer | None = None
+
+
+class GridClient:
+    """Open it with `open_client`; it is safe to use from many trio tasks at once."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        *,
+        settings: ClientSettings,
+        registry: Registry,
+        now_ms: Callable[[], int],
+        sender: bytes,
+        nursery: trio.Nursery,
+    ) -> None:
+        self.grid, self.settings, self.registry, self.now_ms = grid, settings, registry, now_ms
+        self.sender = sender
+        self.partition_count = grid.partition_count
+        self.directory = Directory(self)
+        self._nursery = nursery
+        self._lanes: dict[int, OutLane] = {}
+        self._pumping: set[int] = set()
+        self._settled: dict[Ticket, trio.Event] = {}
+        self._buffer_bytes = 0
+        self._room = trio.Event()
+        self._questions: dict[int, _Question] = {}
+        self._question_count = 0
+        self.closed = False
+
+    # -- publishing -------------------------------------------------------------------------------
+
+    async def publish(self, to: str, message: Any, *, id: str = "", deadline_s: float | None = None) -> None:
+        """A message to a job. Returns once it is stored with its backups: it will take effect exactly once.
+
+        With an `id`, a repetition (after a crash, say) has no effect. Raises `Backlogged` after the deadline.
+        """
+        await self.publish_many([(to, message)], ids=[id] if id else None, deadline_s=deadline_s)
+
+    async def publish_many(
+        self, messages: Iterable[tuple[str, Any]], *, ids: Iterable[str] | None = None, deadline_s: float | None = None
+    ) -> None:
+        """Many messages at once, in order for each job. All are checked before the first is sent."""
+        pairs = list(messages)
+        if self.directory.checks_types():
+            await self.directory.learn_types({to for to, _ in pairs})
+        names = None if ids is None else list(ids)
+        if names is not None and len(names) != len(pairs):
+            raise Mistake(f"{len(pairs)} messages and {len(names)} ids: there must be as many of both")
+        await self._send(pairs, self._envelopes(pairs, names), deadline_s)
+
+    async def publish_topic(self, topic: str, message: Any, *, id: str = "", deadline_s: float | None = None) -> None:
+        """A message to every subscriber of a topic; with an `id`, a repetition has no effect on any of them."""
+        body = self._body(topic, message)
+        envelope = Envelope(_address(topic), body, Kind.TOPIC, id)
+        await self._send([(topic, message)], [(partition_of(topic, self.partition_count), envelope)], deadline_s)
+
+    async def broadcast(self, type: Any, message: Any, *, id: str = "", deadline_s: float | None = None) -> None:
+        """A message to every job of a type (that exists when its partition reads this)."""
+        known = None if isinstance(type, str) else self.registry.of(type)
+        name = type if isinstance(type, str) else (known.name if known else self.registry[repr(type)].name)
+        body = self._body(name, message)
+        if (found := self.registry.get(name)) is not None:
+            found.check_message(bytes(body), f"all of {name}")
+        envelopes = [(p, Envelope(name, body, Kind.TYPE, id)) for p in range(self.partition_count)]
+        await self._send([(name, message)] * len(envelopes), envelopes, deadline_s)
+
+    def _envelopes(self, pairs: list[tuple[str, Any]], ids: list[str] | None) -> list[tuple[int, Envelope]]:
+        count, limit, known = self.partition_count, self.settings.message_bytes_max, self.directory.known_types
+        checks = bool(known)
+        partitions: dict[str, int] = {}
+        made = []
+        for n, (to, message) in enumerate(pairs):
+            partition = partitions.get(to)
+            if partition is None:
+                partition = partitions[_address(to)] = partition_of(to, count)
+            try:
+                body = _encode(message)
+            except (TypeError, msgspec.EncodeError, OverflowError) as error:
+                raise WrongType(f"message {n} to {to!r} can't be stored: {error}") from error
+            if len(body) > limit:
+                raise TooLarge(f"message {n} to {to!r} has {len(body)} bytes; the limit is {limit}")
+            if checks and (type := known.get(to)) is not None:
+                type.check_message(body, to)
+            made.append((partition, Envelope(to, Raw(body), 0, ids[n]) if ids else Envelope(to, Raw(body))))
+        return made
+
+    def _body(self, to: str, message: Any) -> Raw:
+        try:
+            body = _encode(message)
+        except (TypeError, msgspec.EncodeError, OverflowError) as error:
+            raise WrongType(f"message to {to!r} can't be stored: {error}") from error
+        if len(body) > self.settings.message_bytes_max:
+            raise TooLarge(f"message to {to!r} has {len(body)} bytes; the limit is {self.settings.message_bytes_max}")
+        return Raw(body)
+
+    async def _send(
+        self, pairs: list[tuple[str, Any]], envelopes: list[tuple[int, Envelope]], deadline_s: float | None
+    ) -> None:
+        if self.closed:
+            raise ClientClosed("this client is closed")
+        if not envelopes:
+            await trio.lowlevel.checkpoint()
+            return
+        limit_s = self.settings.publish_deadline_s if deadline_s is None else deadline_s
+        ticket, sent = Ticket(), 0
+        with trio.move_on_after(limit_s):
+            while sent < len(envelopes):
+                sent = await self._buffer(envelopes, sent, ticket)
+            if not ticket.done:
+                event = self._settled[ticket] = trio.Event()
+                try:
+                    await event.wait()
+                finally:
+                    self._settled.pop(ticket, None)
+        if sent == len(envelopes) and ticket.done and not ticket.doubtful:
+            return
+        unstored = self._unstored(pairs, envelopes, ticket, sent)
+        raise Backlogged(
+            f"{len(unstored)} of {len(pairs)} messages are not known to be stored after {limit_s} s: "
+            "the cluster does not keep up, or does not answer", unstored
+        )
+
+    async def _buffer(self, envelopes: list[tuple[int, Envelope]], start: int, ticket: Ticket) -> int:
+        while self._buffer_bytes > self.settings.buffer_bytes_max:
+            self._room = trio.Event()
+            await self._room.wait()
+        lanes, limit = self._lanes, self.settings.buffer_bytes_max
+        end = start
+        for partition, envelope in envelopes[start:] if start else envelopes:
+            lane = lanes.get(partition)
+            if lane is None:
+                lane = lanes[partition] = OutLane(self.sender, self.settings)
+            size_bytes = len(envelope.body) + 40
+            lane.add(envelope, ticket, size_bytes)
+            self._buffer_bytes += size_bytes
+            if partition not in self._pumping:
+                self._pumping.add(partition)
+                self._nursery.start_soon(self._pump, lane, partition)
+            end += 1
+            if self._buffer_bytes > limit:
+                break
+        return end
+
+    def _unstored(
+        self, pairs: list[tuple[str, Any]], envelopes: list[tuple[int, Envelope]], ticket: Ticket, sent: int
+    ) -> list[tuple[str, Any]]:
+        """What of these messages is not known to be stored; what was never tried is taken back."""
+        if ticket.doubtful:
+            return pairs
+        waiting: set[int] = set()
+        for lane in {partition: self._lanes[partition] for partition, _ in envelopes[:sent]}.values():
+            waiting |= {id(w.envelope) for w in (*lane.frozen, *lane.waiting) if w.ticket is ticket}
+            before = lane.waiting_bytes
+            lane.withdraw(ticket)
+            self._buffer_bytes -= before - lane.waiting_bytes
+        return [
+            pair for n, (pair, (_, envelope)) in enumerate(zip(pairs, envelopes, strict=True)) if n >= sent or id(envelope) in waiting
+        ]
+
+    # -- the lanes' pumps -------------------------------------------------------------------------
+
+    async def _pump(self, lane: OutLane, partition: int) -> None:
+        """Do what the lane says, until nothing waits. Not cancelled with any caller: a frozen slot is finished."""
+        pauses = 0
+        try:
+            while (step := lane.next_step(trio.current_time())) is not None:
+                before = lane.waiting_bytes
+                if await self._do(lane, partition, step):
+                    pauses = 0
+                else:
+                    pauses += 1
+                    await self._pause(pauses, step)
+                self._buffer_bytes -= before - lane.waiting_bytes if lane.waiting_bytes < before else 0
+                if self._buffer_bytes <= self.settings.buffer_bytes_max:
+                    self._room.set()
+        finally:
+            self._pumping.discard(partition)
+
+    async def _do(self, lane: OutLane, partition: int, step: Step) -> bool:
+        try:
+            if step.action is Action.WRITE:
+                await self.grid.set(Map.INBOX, partition, step.key, step.value)
+                self._tell(lane.stored(trio.current_time()))
+            elif step.action is Action.LOOK:
+                gone = await self.grid.get(Map.INBOX, partition, step.key) is None
+                lane.looked(gone)
+                return gone
+            elif step.action is Action.BEGIN:
+                stored = await self.grid.get(Map.HEADS, partition, WATERMARK)
+                watermark = decode(stored, int) if stored is not None else 0
+                lane.begun(watermark, self.now_ms(), trio.current_time())
+            else:
+                self._tell(lane.give_up())
+        except GridError:
+            if step.action is Action.WRITE:
+                lane.unsure()
+            return False
+        return True
+
+    async def _pause(self, attempt: int, step: Step) -> None:
+        if step.action is Action.LOOK:
+            await trio.sleep(min(0.1, 0.001 * 2 ** min(attempt - 1, 10)))
+            return
+        settings = self.settings
+        await trio.sleep(min(settings.retry_pause_max_s, settings.retry_pause_s * 2 ** min(attempt - 1, 10)))
+
+    def _tell(self, tickets: list[Ticket]) -> None:
+        for ticket in tickets:
+            if (event := self._settled.get(ticket)) is not None:
+                event.set()
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    async def ask(self, to: str, message: Any, *, id: str = "", deadline_s: float | None = None) -> Any:
+        """A message that wants the handler's result: returns it once the turn is committed.
+
+        Raises `UnknownJob`, `JobFailed`, or `NotDone` after the deadline (the turn may still run).
+        """
+        if self.directory.checks_types():
+            await self.directory.learn_types({to})
+            if (type := self.directory.known_types.get(to)) is not None:
+                type.check_message(_encode(message), to)
+        envelope = Envelope(_address(to), self._body(to, message), Kind.MESSAGE, id)
+        return _decode(await self.question(partition_of(to, self.partition_count), envelope, deadline_s))
+
+    async def state(self, id: str, *, deadline_s: float | None = None) -> Any:
+        """The job's state as committed after this question: an instance of its class, or a dict where that is unknown."""
+        envelope = Envelope(_address(id), EMPTY, Kind.STATE)
+        answer = await self.question(partition_of(id, self.partition_count), envelope, deadline_s)
+        name, version, state, _ = msgspec.msgpack.decode(answer, type=tuple[str, int, Raw, str])
+        type = self.registry.get(name)
+        if type is None:
+            return _decode(state)
+        return type.load(state, version)
+
+    async def command(self, partition: int, to: str, arguments: dict[str, Any], *, deadline_s: float | None = None) -> Any:
+        """A question to a partition itself (see `commands`). Asked again if need be: commands may be repeated."""
+        limit_s = self.settings.ask_deadline_s if deadline_s is None else deadline_s
+        end_s = trio.current_time() + limit_s
+        while True:
+            left_s = end_s - trio.current_time()
+            envelope = Envelope(to, Raw(_encode(arguments)), Kind.COMMAND)
+            try:
+                return _decode(await self.question(partition, envelope, min(left_s, max(1.0, limit_s / 4))))
+            except NotDone:
+                if trio.current_time() >= end_s:
+                    raise
+
+    async def question(self, partition: int, envelope: Envelope, deadline_s: float | None = None) -> Raw:
+        """Send an envelope that wants an answer, and wait for it."""
+        limit_s = self.settings.ask_deadline_s if deadline_s is None else deadline_s
+        self._question_count += 1
+        n = envelope.reply = self._question_count
+        question = self._questions[n] = _Question()
+        try:
+            with trio.move_on_after(limit_s):
+                await self._send([(envelope.to, None)], [(partition, envelope)], limit_s)
+                await self._await_answer(n, question)
+        except Backlogged as backlogged:
+            raise NotDone(f"the question to {envelope.to!r} could not be stored within {limit_s} s") from backlogged
+        finally:
+            del self._questions[n]
+        if question.answer is None:
+            raise NotDone(f"no answer from {envelope.to or 'partition ' + str(partition)!r} within {limit_s} s; its turn may still run")
+        self.grid.discard(Map.REPLIES, client_partition(self.sender, self.partition_count), [reply_key(self.sender, n)])
+        return _unwrap(question.answer)
+
+    async def _await_answer(self, n: int, question: _Question) -> None:
+        """The bell rings, or we look from time to time."""
+        partition, pause_s = client_partition(self.sender, self.partition_count), self.settings.reply_poll_s
+        while True:
+            with trio.move_on_after(pause_s):
+                await question.answered.wait()
+                return
+            try:
+                stored = await self.grid.get(Map.REPLIES, partition, reply_key(self.sender, n))
+                if stored is not None:
+                    self._hear(stored)
+            except GridError:
+                pass
+            pause_s = min(2.0, pause_s * 1.5)
+
+    def on_replies(self, events: list[EntryEvent]) -> None:
+        """Answers that came in."""
+        for event in events:
+            if event.value is not None:
+                self._hear(event.value)
+
+    def _hear(self, stored: bytes) -> None:
+        try:
+            answers = decode(stored, list[Answer])
+        except errors.Final:
+            return  # the poll finds no answer either, and the deadline says so
+        for answer in answers:
+            if (question := self._questions.get(answer.n)) is not None and question.answer is None:
+                question.answer = answer
+                question.answered.set()
+
+
+def _unwrap(answer: Answer) -> Raw:
+    if answer.ok:
+        return answer.body
+    name, text = msgspec.msgpack.decode(answer.body, type=tuple[str, str])
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, errors.TenureError) and kind is not Backlogged:
+        raise kind(text)
+    raise AskFailed(f"{name}: {text}")
+
+
+def _address(to: Any) -> str:
+    if not isinstance(to, str) or not to:
+        raise Mistake(f"an address is a non-empty string, not {to!r}")
+    if len(to) > 500:
+        raise Mistake(f"an address has at most 500 characters, not {len(to)}")
+    return to
+
+
+def new_sender() -> bytes:
+    """A client's id. Random, and never one of a partition's."""
+    return bytes((secrets.randbelow(255) + 1,)) + secrets.token_bytes(7)
+
+
+@asynccontextmanager
+async def open_client(
+    grid: Grid,
+    *,
+    settings: ClientSettings | None = None,
+    registry: Registry = registry,
+    now_ms: Callable[[], int],
+    sender: bytes | None = None,
+) -> AsyncIterator[GridClient]:
+    """A client on this grid. On leaving, what is frozen in a slot gets a moment to be stored."""
+    sender = sender or new_sender()
+    async with trio.open_nursery() as nursery:
+        client = GridClient(
+            grid,
+            settings=settings or ClientSettings(),
+            registry=registry,
+            now_ms=now_ms,
+            sender=sender,
+            nursery=nursery,
+        )
+        async with grid.listen(
+            Map.REPLIES, client.on_replies, key=(client_partition(sender, grid.partition_count), sender)
+        ):
+            try:
+                yield client
+            finally:
+                client.closed = True
+                nursery.cancel_scope.cancel()
+
+

@@ -1,0 +1,78 @@
+"""Forming a cluster: heads are created once, together, and never again.
+
+A marker says that forming was begun, and then that it was finished. Should the marker be lost later, the
+heads that are still there carry the name of their forming: it is restored, and the partitions whose heads
+are gone are reported as lost, not taken for new ones.
+"""
+
+import trio
+from msgspec import Struct
+
+from tenure.scheduler.errors import NotDone
+from tenure.scheduler.grid.port import Grid, GridError, Map
+from tenure.scheduler.keys import HEAD
+from tenure.scheduler.wire import Head, decode, encode
+
+__all__ = ["Cluster", "find_or_form"]
+
+MARKER = b"cluster"
+AT_ONCE_MAX = 32
+
+
+class Cluster(Struct, frozen=True):
+    """The marker."""
+
+    formation: str
+    incarnation: int
+    partition_count: int
+    formed: bool
+    format: int = 1
+
+
+async def find_or_form(grid: Grid, name: str, *, deadline_s: float = 30.0, retry_s: float = 0.1) -> Cluster:
+    """The cluster of this grid; formed under `name` (unique to this try) if there is none yet."""
+    with trio.move_on_after(deadline_s):
+        while True:
+            try:
+                cluster = await _find_or_begin(grid, name)
+                if not cluster.formed:
+                    cluster = await _finish(grid, cluster)
+                if cluster is not None:
+                    return cluster
+            except GridError:
+                pass
+            await trio.sleep(retry_s)
+    raise NotDone(f"the cluster could not be found or formed within {deadline_s} s: the grid does not answer, or refuses writes")
+
+
+async def find(grid: Grid) -> Cluster | None:
+    """The cluster, if it is formed. Raises `GridError`."""
+    stored = await grid.get(Map.NODES, 0, MARKER)
+    if stored is None:
+        return None
+    cluster = decode(stored, Cluster)
+    return cluster if cluster.formed else None
+
+
+async def _find_or_begin(grid: Grid, name: str) -> Cluster:
+    stored = await grid.get(Map.NODES, 0, MARKER)
+    if stored is None:
+        mine = Cluster(name, 1, grid.partition_count, False)
+        stored = await grid.put_if_absent(Map.NODES, 0, MARKER, encode(mine)) or encode(mine)
+    return decode(stored, Cluster)
+
+
+async def _finish(grid: Grid, cluster: Cluster) -> Cluster | None:
+    """Create the heads; None: look again. Whoever finds a forming unfinished goes on with it."""
+    formation, incarnation = cluster.formation, cluster.incarnation
+    for partition in range(grid.partition_count):
+        head = Head(cluster.formation, cluster.incarnation)
+        there = await grid.put_if_absent(Map.HEADS, partition, HEAD, encode(head))
+        if there is not None and (found := decode(there, Head)).formation != cluster.formation:
+            # The marker was lost, the cluster was not. Heads that we made just now don't count as its heads.
+            formation, incarnation = found.formation, found.incarnation
+            break
+    formed = Cluster(formation, incarnation, cluster.partition_count, True)
+    if await grid.replace_if_same(Map.NODES, 0, MARKER, encode(cluster), encode(formed)):
+        return formed
+    return None
