@@ -35,10 +35,10 @@ async def find_or_form(grid: Grid, name: str, *, deadline_s: float = 30.0, retry
         while True:
             try:
                 cluster = await _find_or_begin(grid, name)
-                if not cluster.formed:
-                    cluster = await _finish(grid, cluster)
-                if cluster is not None:
+                if cluster.formed:
                     return cluster
+                await _finish(grid, cluster)
+                continue
             except GridError:
                 pass
             await trio.sleep(retry_s)
@@ -62,8 +62,8 @@ async def _find_or_begin(grid: Grid, name: str) -> Cluster:
     return decode(stored, Cluster)
 
 
-async def _finish(grid: Grid, cluster: Cluster) -> Cluster | None:
-    """Create the heads; None: look again. Whoever finds a forming unfinished goes on with it."""
+async def _finish(grid: Grid, cluster: Cluster) -> None:
+    """Create the heads and say so in the marker. Whoever finds a forming unfinished goes on with it."""
     formation, incarnation = cluster.formation, cluster.incarnation
     for partition in range(grid.partition_count):
         head = Head(cluster.formation, cluster.incarnation)
@@ -73,6 +73,4 @@ async def _finish(grid: Grid, cluster: Cluster) -> Cluster | None:
             formation, incarnation = found.formation, found.incarnation
             break
     formed = Cluster(formation, incarnation, cluster.partition_count, True)
-    if await grid.replace_if_same(Map.NODES, 0, MARKER, encode(cluster), encode(formed)):
-        return formed
-    return None
+    await grid.replace_if_same(Map.NODES, 0, MARKER, encode(cluster), encode(formed))

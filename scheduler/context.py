@@ -16,7 +16,8 @@ from tenure.scheduler.timers import check_cron, due_at_ms, due_in_ms, next_cron_
 from tenure.scheduler.wire import Envelope, Kind, Timer
 
 if TYPE_CHECKING:
-    from tenure.scheduler.turns import Live, Turns
+    from tenure.scheduler.live import Live
+    from tenure.scheduler.turns import Turns
 
 __all__ = ["Context", "Event", "MessageInfo"]
 

@@ -15,7 +15,7 @@ class _Checked(Struct, frozen=True, kw_only=True):
                 raise Mistake(f"{name} can't be negative: {value}")
 
 
-class NodeSettings(_Checked):
+class NodeSettings(_Checked, frozen=True, kw_only=True):
     """How a node runs. Safety rests on none of these: they trade speed for memory, and patience for pauses."""
 
     heartbeat_s: float = 0.25
@@ -71,7 +71,7 @@ class NodeSettings(_Checked):
     """Run callables that clients sent as pickles: whoever may write to the grid may then run code here."""
 
 
-class ClientSettings(_Checked):
+class ClientSettings(_Checked, frozen=True, kw_only=True):
     """How a client publishes and asks."""
 
     publish_deadline_s: float = 30.0

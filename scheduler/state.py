@@ -55,7 +55,7 @@ class PartitionState:
         self._apply_mail(record)
         for id in record.gone:
             for table in (self.jobs, self.remembered, self.steps):
-                table.pop(id, None)  # type: ignore[attr-defined]
+                table.pop(id, None)
         self.jobs.update(record.jobs)
         self.cursors.update(record.cursors)
         for sender in record.forgotten:

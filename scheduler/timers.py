@@ -79,7 +79,8 @@ def ring(timer: Timer, now_ms: int, policy: str, grace_ms: int) -> tuple[Timer |
 
 
 def _missed(timer: Timer, now_ms: int) -> list[int]:
-    missed, due = [], timer.cron_due_ms
+    missed: list[int] = []
+    due = timer.cron_due_ms
     while due <= now_ms and len(missed) < CATCH_UP_MAX:
         missed.append(due)
         due = next_cron_ms(timer.cron, timer.zone, due)
