@@ -6,10 +6,12 @@ outside: such members are not trusted unless told otherwise.
 
 import enum
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tenure.members.settings import HAZELCAST_VERSION
-from tenure.scheduler.grid.hazelcast import HazelcastGrid, MemberSeen
+
+if TYPE_CHECKING:  # running a member does not take the client
+    from tenure.scheduler.grid.hazelcast import HazelcastGrid, MemberSeen
 
 __all__ = ["Standard", "Verdict", "check_members", "judge_members"]
 
@@ -34,12 +36,12 @@ class Verdict(NamedTuple):
 _REGENERATE = "Write the configuration with `tenure member --print-config`, and restart the members with it one by one."
 
 
-def check_members(grid: HazelcastGrid) -> list[Verdict]:
+def check_members(grid: "HazelcastGrid") -> list[Verdict]:
     """The verdicts on the members that `grid` sees."""
     return judge_members(grid.members_seen(), None in grid.ownership().primaries)
 
 
-def judge_members(members: Sequence[MemberSeen], partitions_without_member: bool = False) -> list[Verdict]:
+def judge_members(members: "Sequence[MemberSeen]", partitions_without_member: bool = False) -> list[Verdict]:
     """As `check_members`; but told what to judge."""
     return [
         _versions(members),
@@ -52,11 +54,11 @@ def judge_members(members: Sequence[MemberSeen], partitions_without_member: bool
     ]
 
 
-def _told(members: Sequence[MemberSeen], name: str) -> set[str | None]:
+def _told(members: "Sequence[MemberSeen]", name: str) -> set[str | None]:
     return {member.attributes.get(f"tenure.{name}") for member in members}
 
 
-def _versions(members: Sequence[MemberSeen]) -> Verdict:
+def _versions(members: "Sequence[MemberSeen]") -> Verdict:
     versions = sorted({member.version for member in members})
     minor = HAZELCAST_VERSION.rpartition(".")[0]
     if versions and all(version.rpartition(".")[0] == minor for version in versions):
@@ -69,7 +71,7 @@ def _versions(members: Sequence[MemberSeen]) -> Verdict:
     )
 
 
-def _indeterminate(members: Sequence[MemberSeen]) -> Verdict:
+def _indeterminate(members: "Sequence[MemberSeen]") -> Verdict:
     if _told(members, "indeterminate") == {"fail"}:
         return Verdict("acknowledgements", Standard.GOOD, "a write without its backup is not called done")
     return Verdict(
@@ -80,7 +82,7 @@ def _indeterminate(members: Sequence[MemberSeen]) -> Verdict:
     )
 
 
-def _protection(members: Sequence[MemberSeen]) -> Verdict:
+def _protection(members: "Sequence[MemberSeen]") -> Verdict:
     about = "split-brain protection"
     quorums = _told(members, "quorum")
     quorum = quorums.pop() if len(quorums) == 1 else None
@@ -111,7 +113,7 @@ def _protection(members: Sequence[MemberSeen]) -> Verdict:
     )
 
 
-def _backups(members: Sequence[MemberSeen]) -> Verdict:
+def _backups(members: "Sequence[MemberSeen]") -> Verdict:
     backups = _told(members, "backups")
     told = backups.pop() if len(backups) == 1 else None
     if told is None or not told.isdigit():

@@ -1,5 +1,6 @@
 """What a member's log says about it: that it is up, how many members it sees, and why it did not start."""
 
+import enum
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,16 +16,25 @@ from tenure.members.errors import (
 )
 from tenure.members.settings import HAZELCAST_VERSION, MemberSettings
 
-__all__ = ["Standing", "diagnose", "host_not_here", "port_taken", "read_standing"]
+__all__ = ["Migrations", "Standing", "diagnose", "host_not_here", "port_taken", "read_standing"]
 
 _STARTED = re.compile(rb"\]:\d+ is STARTED")
 _MEMBERS = re.compile(rb"Members \{size:(\d+), ver:\d+\}")
 _MIGRATIONS = re.compile(
-    rb"(?P<moving>Members \{size:|Repartitioning cluster data)"
+    rb"(?P<moving>Repartitioning cluster data|Rebalance process was aborted)|(?P<members>Members \{size:)"
     rb"|All migration tasks have been completed|Partition balance is ok|Initializing cluster partition table"
 )
 _THIS = re.compile(rb"Member \[\S+\]:\d+ - (\S+) this")
 _LAST_LINES = 15
+
+
+class Migrations(enum.Enum):
+    """Whether partitions are where they belong, with their backups."""
+
+    UNKNOWN = "nobody has asked for a partition yet"
+    MOVING = "on the move"
+    CHANGED = "members have changed since they last were in place: they may be about to move, or not have to"
+    DONE = "in place"
 
 
 @dataclass(frozen=True)
@@ -35,21 +45,32 @@ class Standing:
     members_seen: int
     id: str | None
     """What the cluster and its clients call it, from when it has joined."""
-    settled: bool
-    """All partitions are where they belong, with their backups. Only the oldest member knows and logs this."""
+    migrations: "Migrations"
+    """Only the oldest member knows and logs this."""
 
 
 def read_standing(log: bytes) -> Standing:
     """Hazelcast logs the member list at each change, and one line when it is up."""
     sizes = _MEMBERS.findall(log)
     ids = _THIS.findall(log)
-    migrations = list(_MIGRATIONS.finditer(log))
     return Standing(
         started=_STARTED.search(log) is not None,
         members_seen=int(sizes[-1]) if sizes else 0,
         id=ids[-1].decode() if ids else None,
-        settled=bool(migrations) and migrations[-1]["moving"] is None,
+        migrations=_migrations(log),
     )
+
+
+def _migrations(log: bytes) -> Migrations:
+    state = Migrations.UNKNOWN
+    for line in _MIGRATIONS.finditer(log):
+        if line["moving"]:
+            state = Migrations.MOVING
+        elif not line["members"]:
+            state = Migrations.DONE
+        elif state is Migrations.DONE:
+            state = Migrations.CHANGED
+    return state
 
 
 def diagnose(log: str, settings: MemberSettings, log_file: Path, what: str) -> MemberError:

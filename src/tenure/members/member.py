@@ -23,12 +23,15 @@ from tenure.members.errors import MemberDidNotStart, MemberError, StoodAlone, To
 from tenure.members.jar import Progress, cache_dir, fetch_jar
 from tenure.members.java import Java, find_java
 from tenure.members.launch import Archive, jvm_command, release, spawn
-from tenure.members.logs import Standing, diagnose, host_not_here, port_taken, read_standing
+from tenure.members.logs import Migrations, Standing, diagnose, host_not_here, port_taken, read_standing
 from tenure.members.settings import Address, MemberSettings, memory_total_mib
 
 __all__ = ["Member", "free_port", "open_member", "open_members", "prepare", "settle", "start_member"]
 
 _POLL_S = 0.02
+_CALM_S = 2.0
+"""How long after a change of members migrations may still begin; after a graceful leave there are none."""
+
 _JOIN_GRACE_S = 5.0
 """How long a member that sees nobody may still find the others that do listen."""
 
@@ -153,12 +156,17 @@ async def settle(members: Sequence[Member], *, timeout_s: float = 30.0) -> None:
 
     They must be one cluster, and somebody must have used it: before that there are no partitions to place.
     """
+    calm_since = None
     with trio.move_on_after(timeout_s):
         while True:
             running = [member for member in members if member.running]
             standing = running[0].standing()
-            if standing.settled and standing.members_seen == len(running):
-                return
+            if standing.members_seen == len(running):
+                if standing.migrations is Migrations.DONE:
+                    return
+                calm_since = calm_since or trio.current_time()
+                if standing.migrations is Migrations.CHANGED and trio.current_time() - calm_since > _CALM_S:
+                    return
             await trio.sleep(_POLL_S)
     running = [member for member in members if member.running]
     raise MemberDidNotStart(
