@@ -32,6 +32,7 @@ class Connection(Grid):
         self._subscriptions: list[Subscription] = []
         self._watchers: list[Callable[[OwnershipEvent], None]] = []
         self._version = 0
+        self._is_known = False
         self._ownership: Ownership | None = None
         self._before_return: Callable[[], Awaitable[None]] | None = None
         self._thawed: trio.Event | None = None
@@ -134,8 +135,9 @@ class Connection(Grid):
         for subscription in self._subscriptions:
             self._ears.add(subscription)
         self.regard()
-        if self._version and (before is None) != (member is None):
+        if (before is None) != (member is None) and self._is_known:
             self.notice(OwnershipEvent.DISCONNECTED if member is None else OwnershipEvent.RECONNECTED)
+        self._is_known = True
 
     def notice(self, event: OwnershipEvent) -> None:
         """Members or partitions changed."""

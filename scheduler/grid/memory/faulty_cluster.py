@@ -287,7 +287,8 @@ class FaultyCluster(MemoryCluster):
         return [partition for partition, row in enumerate(self.side_of(id).rows) if id in row]
 
     def _start_again(self, side: Side, lost: Sequence[int]) -> None:
-        self.faults.counts[Fault.PARTITION_LOST] += len(lost)
+        if side.members:
+            self.faults.counts[Fault.PARTITION_LOST] += len(lost)
         super()._start_again(side, lost)
 
     def _new_grid(self, side: Side, host: str) -> FaultyGrid:

@@ -8,7 +8,7 @@ from tenure.scheduler.grid.memory.subscriptions import Subscription
 from tenure.scheduler.grid.port import EntryEvent
 
 if TYPE_CHECKING:
-    from tenure.scheduler.grid.memory.faulty_grid import FaultyGrid
+    from tenure.scheduler.grid.memory.faulty_connection import FaultyConnection
     from tenure.scheduler.grid.port import Map
 
 __all__ = ["FaultySubscription"]
@@ -21,19 +21,19 @@ class FaultySubscription(Subscription):
 
     def __init__(
         self,
-        grid: "FaultyGrid",
+        connection: "FaultyConnection",
         map: "Map",
         on_entries: Callable[[list[EntryEvent]], None],
         key: tuple[int, bytes] | None,
     ) -> None:
-        super().__init__(grid, map, on_entries, key)
-        self._grid = grid
+        super().__init__(connection, map, on_entries, key)
+        self._connection = connection
         self._waiting: EntryEvent | None = None
 
     def hear(self, event: EntryEvent) -> None:
-        cluster = self._grid.cluster
+        cluster = self._connection.cluster
         faults = cluster.faults
-        if faults.drop_all_events or self._grid.is_deaf():
+        if faults.drop_all_events or self._connection.is_deaf():
             faults.counts[Fault.EVENT_LOST] += 1
             return
         fault = faults.strike(
@@ -42,7 +42,7 @@ class FaultySubscription(Subscription):
             trouble=cluster.in_trouble(event.partition),
             map=event.map,
             partition=event.partition,
-            connection=self._grid,
+            connection=self._connection,
         )
         if fault is None:
             super().hear(event)
@@ -65,5 +65,5 @@ class FaultySubscription(Subscription):
         event, self._waiting = self._waiting, None
         if event is not None:
             if overtaken:
-                self._grid.cluster.faults.counts[Fault.EVENT_REORDERED] += 1
+                self._connection.cluster.faults.counts[Fault.EVENT_REORDERED] += 1
             super().hear(event)

@@ -7,25 +7,21 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import trio
 from trio.lowlevel import checkpoint
 
-from tenure.scheduler.grid.memory.faults import DISCARDS, OWNERSHIP, READS, SCANS, WRITES, Fault
-from tenure.scheduler.grid.memory.faulty_events import FaultySubscription
+from tenure.scheduler.grid.memory.faults import DISCARDS, READS, SCANS, WRITES, Fault
+from tenure.scheduler.grid.memory.faulty_connection import FaultyConnection
 from tenure.scheduler.grid.memory.grid import MemoryGrid
 from tenure.scheduler.grid.memory.shard import Shard
 from tenure.scheduler.grid.memory.side import Side
-from tenure.scheduler.grid.memory.subscriptions import Subscription
 from tenure.scheduler.grid.port import (
     Entry,
-    EntryEvent,
     GridError,
     Map,
-    Ownership,
-    OwnershipEvent,
     Refused,
     Unknown,
 )
 
 if TYPE_CHECKING:
-    from tenure.scheduler.grid.memory.faulty_cluster import FaultyCluster
+    pass
 
 __all__ = ["FaultyGrid"]
 
@@ -39,18 +35,12 @@ LAND_AGAIN_S = 0.5
 LAND_TRIES = 40
 
 
-class FaultyGrid(MemoryGrid):
+class FaultyGrid(FaultyConnection, MemoryGrid):
     """A call goes there, takes effect, and comes back, each of which may go wrong.
 
     Whether the time of a call passes before its effect or after it is drawn at random, so that whoever freezes,
     kills or cancels a caller meets both.
     """
-
-    def __init__(self, cluster: "FaultyCluster", side: Side, host: str) -> None:
-        super().__init__(cluster, side, host)
-        self.cluster = cluster
-        self._cut = False
-        self._deaf_until = -1.0
 
     # Calls ----------------------------------------------------------------------------------------
 
@@ -319,75 +309,7 @@ class FaultyGrid(MemoryGrid):
             self.cluster.faults.counts[Fault.LANDED_LATE] += 1
         effect(side, side.copies[partition])
 
-    # Hints ----------------------------------------------------------------------------------------
-
-    def cut(self) -> None:
-        """The network between this connection and all members is down, until `mend`."""
-        if not self._cut:
-            self._cut = True
-            self.cluster.faults.counts[Fault.CONNECTION_CUT] += 1
-            self.notice(OwnershipEvent.DISCONNECTED)
-
-    def mend(self) -> None:
-        """The network is there again."""
-        if self._cut:
-            self._cut = False
-            self.notice(OwnershipEvent.RECONNECTED)
-
-    def freeze(self) -> None:
-        if self._thawed is None:
-            self.cluster.faults.counts[Fault.CONNECTION_FROZEN] += 1
-        super().freeze()
-
-    def kill(self) -> None:
-        if not self._killed:
-            self.cluster.faults.counts[Fault.CONNECTION_KILLED] += 1
-        super().kill()
-
-    def is_deaf(self) -> bool:
-        """Whether events can't reach this connection now."""
-        return self._cut or trio.current_time() < self._deaf_until
-
-    def ownership(self) -> Ownership:
-        if self._ownership is None:
-            self._look()
-        assert self._ownership is not None
-        return self._ownership
-
-    def pair(self, side: Side, member: str | None) -> None:
-        if self.paired is not None and member != self.paired:
-            self._deaf_until = trio.current_time() + self.cluster.random.uniform(*self.cluster.faults.relisten_s)
-        super().pair(side, member)
-
-    def notice(self, event: OwnershipEvent) -> None:
-        if self._cut and event is not OwnershipEvent.DISCONNECTED:
-            return
-        lag_s = self.cluster.random.uniform(*self.cluster.faults.ownership_lag_s)
-        if lag_s:
-            self.cluster.agenda.after(lag_s, lambda: self._see(event))
-        else:
-            self._see(event)
-
-    def _see(self, event: OwnershipEvent) -> None:
-        """What a connection sees is how things stood when word of it came, not how they stand now."""
-        self._version += 1
-        self._look()
-        if not self._watchers:
-            return
-        if self.cluster.faults.strike(OWNERSHIP, self.cluster.random, connection=self) is None:
-            self.deliver(lambda: self._announce(event))
-        else:
-            self.cluster.faults.counts[Fault.OWNERSHIP_HINT_LOST] += 1
-
-    def _look(self) -> None:
-        self._ownership = Ownership(self._version, *self.side.public(), None if self._cut else self.paired)
-
     # Parts ----------------------------------------------------------------------------------------
-
-    def _subscription(
-        self, map: Map, on_entries: Callable[[list[EntryEvent]], None], key: tuple[int, bytes] | None
-    ) -> Subscription:
-        return FaultySubscription(self, map, on_entries, key)
 
     def _put(
         self,

@@ -1,0 +1,94 @@
+"""A connection that can be cut off, that hears of changes late or never, and whose events go astray."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from tenure.scheduler.grid.memory.connection import Connection
+from tenure.scheduler.grid.memory.faults import OWNERSHIP, Fault
+from tenure.scheduler.grid.memory.faulty_events import FaultySubscription
+from tenure.scheduler.grid.memory.side import Side
+from tenure.scheduler.grid.memory.subscriptions import Subscription
+from tenure.scheduler.grid.port import EntryEvent, Map, Ownership, OwnershipEvent
+
+if TYPE_CHECKING:
+    from tenure.scheduler.grid.memory.faulty_cluster import FaultyCluster
+
+__all__ = ["FaultyConnection"]
+
+
+class FaultyConnection(Connection):
+    """What goes wrong between a process and the grid, apart from single calls."""
+
+    def __init__(self, cluster: "FaultyCluster", side: Side, host: str) -> None:
+        super().__init__(cluster, side, host)
+        self.cluster = cluster
+        self._cut = False
+        self._deaf_until = -1.0
+
+    def cut(self) -> None:
+        """The network between this connection and all members is down, until `mend`."""
+        if not self._cut:
+            self._cut = True
+            self.cluster.faults.counts[Fault.CONNECTION_CUT] += 1
+            self.notice(OwnershipEvent.DISCONNECTED)
+
+    def mend(self) -> None:
+        """The network is there again."""
+        if self._cut:
+            self._cut = False
+            self.notice(OwnershipEvent.RECONNECTED)
+
+    def freeze(self) -> None:
+        if self._thawed is None:
+            self.cluster.faults.counts[Fault.CONNECTION_FROZEN] += 1
+        super().freeze()
+
+    def kill(self) -> None:
+        if not self._killed:
+            self.cluster.faults.counts[Fault.CONNECTION_KILLED] += 1
+        super().kill()
+
+    def is_deaf(self) -> bool:
+        """Whether events can't reach this connection now."""
+        return self._cut or trio.current_time() < self._deaf_until
+
+    def ownership(self) -> Ownership:
+        if self._ownership is None:
+            self._look()
+        assert self._ownership is not None
+        return self._ownership
+
+    def pair(self, side: Side, member: str | None) -> None:
+        if self.paired is not None and member != self.paired:
+            self._deaf_until = trio.current_time() + self.cluster.random.uniform(*self.cluster.faults.relisten_s)
+        super().pair(side, member)
+
+    def notice(self, event: OwnershipEvent) -> None:
+        if self._cut and event is not OwnershipEvent.DISCONNECTED:
+            return
+        lag_s = self.cluster.random.uniform(*self.cluster.faults.ownership_lag_s)
+        if lag_s:
+            self.cluster.agenda.after(lag_s, lambda: self._see(event))
+        else:
+            self._see(event)
+
+    def _see(self, event: OwnershipEvent) -> None:
+        """What a connection sees is how things stood when word of it came, not how they stand now."""
+        self._version += 1
+        self._look()
+        if not self._watchers:
+            return
+        if self.cluster.faults.strike(OWNERSHIP, self.cluster.random, connection=self) is None:
+            self.deliver(lambda: self._announce(event))
+        else:
+            self.cluster.faults.counts[Fault.OWNERSHIP_HINT_LOST] += 1
+
+    def _look(self) -> None:
+        self._ownership = Ownership(self._version, *self.side.public(), None if self._cut else self.paired)
+
+    def _subscription(
+        self, map: Map, on_entries: Callable[[list[EntryEvent]], None], key: tuple[int, bytes] | None
+    ) -> Subscription:
+        return FaultySubscription(self, map, on_entries, key)
