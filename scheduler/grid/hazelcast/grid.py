@@ -23,7 +23,7 @@ __all__ = ["HazelcastGrid", "MemberSeen"]
 
 _log = logging.getLogger(__name__)
 
-_TEND_PERIOD_S = 1.0
+_TEND_PERIOD_S = 0.5
 _SHUTDOWN_TIMEOUT_S = 5.0
 _OTHERS_TIMEOUT_S = 0.5
 """How long a new connection waits for those to the other members; one of them may be frozen."""
@@ -97,6 +97,8 @@ class HazelcastGrid(Grid):
         self._requests: dict[Map, wire.Requests] = {}
         self._changes = trio.Event()
         self._was_connected = False
+        self._members_are_news = False  # since the last disconnection
+        self._owes_reconnected = False
         self._discards: deque[tuple[Map, int, bytes]] = deque()
         self._discards_in_flight = 0
 
@@ -158,10 +160,12 @@ class HazelcastGrid(Grid):
                     while len(self._client.connections) < len(self._keeper.now.members):
                         await self._changes.wait()
                 return
-        tried = "; ".join(f"{address}: {why}" for address, why in sorted(self._client.failures.items()))
+        tried = [f"{address}: {why}" for address, why in sorted(self._client.failures.items())]
+        if self._keeper.now.paired is not None:
+            tried.append("a member let us in, but its cluster has not dealt out its partitions yet")
         where = ", ".join(settings.addresses)
         raise CannotConnect(
-            f"No connection to cluster {settings.cluster_name!r} at {where}: {tried or 'no answer yet'}. "
+            f"No connection to cluster {settings.cluster_name!r} at {where}: {'; '.join(tried) or 'no answer yet'}. "
             "Start a member there, or name the address and the cluster of a running one."
         )
 
@@ -294,8 +298,10 @@ class HazelcastGrid(Grid):
     # -- what the client notices ------------------------------------------------------------------
 
     def _changed(self, kind: str, what: Any) -> None:
+        self._members_are_news |= kind == "members"
         self._refresh()
         if kind == "lifecycle" and what == "DISCONNECTED":
+            self._members_are_news = False
             self._tell(OwnershipEvent.DISCONNECTED)
         elif kind == "lifecycle" and what == "CONNECTED" and self._was_connected:
             self._follow(events_lost=True)
@@ -313,6 +319,7 @@ class HazelcastGrid(Grid):
         for event in events:
             self._tell(event)
         self._was_connected |= self._complete()
+        self._tell_reconnected()
 
     def _follow(self, *, events_lost: bool) -> None:
         connections = {str(uuid): connection for uuid, connection in self._client.connections.items()}
@@ -320,7 +327,14 @@ class HazelcastGrid(Grid):
         self._subscriptions.follow(paired, list(connections.values()), events_lost=events_lost)
 
     def _restored(self) -> None:
-        self._tell(OwnershipEvent.RECONNECTED)
+        self._owes_reconnected = True
+        self._tell_reconnected()
+
+    def _tell_reconnected(self) -> None:
+        """Not before it is known to which members: MERGED must come first."""
+        if self._owes_reconnected and self._members_are_news and self._complete():
+            self._owes_reconnected = False
+            self._tell(OwnershipEvent.RECONNECTED)
 
     def _partition_lost(self, _partition: int, lost_backups: int) -> None:
         if lost_backups >= self.settings.backups:
@@ -338,3 +352,5 @@ class HazelcastGrid(Grid):
         while True:
             await trio.sleep(_TEND_PERIOD_S)
             self._refresh()
+            if self._keeper.now.paired is not None and not self._complete():
+                await self._first_read()  # a cluster that was started anew
