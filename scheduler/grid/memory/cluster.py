@@ -182,8 +182,11 @@ class MemoryCluster:
     def nearest(self, side: Side, host: str) -> str | None:
         """The member to pair a connection from `host` with: same host first, then whoever has fewest."""
         paired = [connection.paired for connection in self.connections]
-        ranked = sorted(side.members.values(), key=lambda member: (member.public.host != host, paired.count(member.id)))
-        return ranked[0].id if ranked else None
+
+        def preference(member: MemoryMember) -> tuple[bool, bool, int]:
+            return member.paused, member.public.host != host, paired.count(member.id)
+
+        return min(side.members.values(), key=preference).id if side.members else None
 
     def target_rows(self, side: Side) -> list[Row]:
         """Where the partitions of a side should be."""
@@ -243,7 +246,7 @@ class MemoryCluster:
         """Partitions without a copy begin empty elsewhere, and everybody is told."""
         if not lost or not side.members:
             return
-        members = list(side.members.values())
+        members = [member for member in side.members.values() if not member.paused] or list(side.members.values())
         for number, partition in enumerate(lost):
             member = members[number % len(members)]
             member.shards[partition] = Shard()

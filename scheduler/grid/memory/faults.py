@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -131,6 +131,8 @@ class Faults:
     ) -> None:
         """`trouble_rates` hold instead of `rates` for partitions whose members are coming, going or moving."""
         self.counts: Counter[Fault] = Counter()
+        self.on_fault: Callable[[Fault, str], None] | None = None
+        """Called with each effective fault, and what it hit where that is known: a trace."""
         self.fail_on_indeterminate = True
         """Off is the stock setting of Hazelcast: a write that no backup holds is acknowledged as done."""
         self.drop_all_events = False
@@ -160,6 +162,12 @@ class Faults:
         self._calm = _Table(rates or {})
         self._trouble = _Table(rates or {} if trouble_rates is None else trouble_rates)
         self._orders: list[_Order] = []
+
+    def happened(self, fault: Fault, what: str = "") -> None:
+        """Count a fault that had an effect."""
+        self.counts[fault] += 1
+        if self.on_fault is not None:
+            self.on_fault(fault, what)
 
     def set_rates(self, rates: Mapping[Fault, float], *, trouble: bool | None = None) -> None:
         """Replace the rates: of calm and trouble, or of one of them."""

@@ -44,7 +44,7 @@ class FaultyCluster(MemoryCluster):
         self._tick_s = tick_s
         self._dying: set[str] = set()
         self._leaving: list[str] = []
-        self._plans: dict[Side, list[Row]] = {}
+        self._plans: dict[Side, dict[int, Row]] = {}
         self._trouble_until = [NEVER] * partitions
         self._busy_until = [NEVER] * partitions
         self._past: dict[Address, tuple[float, bytes | None]] = {}
@@ -64,8 +64,13 @@ class FaultyCluster(MemoryCluster):
         assert isinstance(grid, FaultyGrid)
         return grid
 
+    @property
+    def living(self) -> list[str]:
+        """The members that are neither dead (noticed or not) nor paused."""
+        return [id for side in self.sides for id, member in side.members.items() if not member.paused]
+
     def is_safe(self) -> bool:
-        return super().is_safe() and not self._dying and not self._leaving and not self._plans
+        return super().is_safe() and not self._dying and not self._leaving and not any(self._plans.values())
 
     def calm(self) -> None:
         """End all faults: members go on, sides meet, connections thaw. What is under way still comes."""
@@ -82,14 +87,14 @@ class FaultyCluster(MemoryCluster):
     # What happens to members ----------------------------------------------------------------------
 
     def add_member(self, host: str | None = None) -> str:
-        self.faults.counts[Fault.MEMBER_JOINED] += 1
+        self.faults.happened(Fault.MEMBER_JOINED)
         return super().add_member(host)
 
     def kill_member(self, id: str) -> None:
         """The member is dead at once; after `detection_s` the others know, and backups become primaries."""
         if id in self._dying:
             return
-        self.faults.counts[Fault.MEMBER_KILLED] += 1
+        self.faults.happened(Fault.MEMBER_KILLED, id)
         detected_s = self.random.uniform(*self.faults.detection_s)
         self._trouble(self._held_by(id), detected_s)
         if detected_s:
@@ -101,9 +106,9 @@ class FaultyCluster(MemoryCluster):
 
     def leave_member(self, id: str) -> None:
         """The member gives away what it holds, over `migration_s`, and is gone then."""
-        if id in self._leaving or id in self._dying:
+        if id in self._leaving or id not in self.living:
             return
-        self.faults.counts[Fault.MEMBER_LEFT] += 1
+        self.faults.happened(Fault.MEMBER_LEFT, id)
         side = self.side_of(id)
         if len(side.members) == 1 or not self.faults.migration_s[1]:
             self._trouble(self._held_by(id), 0.0)
@@ -114,7 +119,7 @@ class FaultyCluster(MemoryCluster):
         self.agenda.after(self.faults.migration_s[1], lambda: self._part(id))
 
     def pause_member(self, id: str) -> None:
-        self.faults.counts[Fault.MEMBER_PAUSED] += 1
+        self.faults.happened(Fault.MEMBER_PAUSED, id)
         self._trouble(self._held_by(id), 0.0)
         super().pause_member(id)
 
@@ -138,33 +143,31 @@ class FaultyCluster(MemoryCluster):
     def split(self, groups: Sequence[Sequence[str]]) -> None:
         self._plans.clear()
         super().split(groups)
-        self.faults.counts[Fault.SPLIT] += 1
+        self.faults.happened(Fault.SPLIT, " | ".join(" ".join(side.members) for side in self.sides))
         self._trouble(range(self.partition_count), 0.0)
 
     def heal(self) -> None:
         if len(self.sides) > 1:
             self._plans.clear()
-            self.faults.counts[Fault.HEALED] += 1
-            self.faults.counts[Fault.SIDE_DISCARDED] += sum(not side.refuses for side in self.sides[1:])
+            self.faults.happened(Fault.HEALED)
+            for side in self.sides:
+                if side is not self.largest() and not side.refuses:
+                    self.faults.happened(Fault.SIDE_DISCARDED, " ".join(side.members))
             self._trouble(range(self.partition_count), 0.0)
         super().heal()
 
     def rebalance(self, side: Side) -> None:
         """Migrate partitions one by one, each at its moment within `migration_s`."""
         stayers = [id for id in side.members if id not in self._leaving]
-        plan = rebalanced(side.rows, stayers or list(side.members), self.backups + 1)
-        moved = [partition for partition, row in enumerate(plan) if row != side.rows[partition]]
-        self._plans.pop(side, None)
-        if not moved:
-            return
-        if not self.faults.migration_s[1]:
-            for partition in moved:
-                self._moved(partition)
-            super().rebalance(side)
-            return
+        target = rebalanced(side.rows, stayers or list(side.members), self.backups + 1)
+        plan = {partition: row for partition, row in enumerate(target) if row != side.rows[partition]}
         self._plans[side] = plan
-        for partition in moved:
-            self.agenda.after(self.random.uniform(*self.faults.migration_s), partial(self._move, side, plan, partition))
+        for partition in list(plan):
+            delay_s = self.random.uniform(*self.faults.migration_s)
+            if delay_s:
+                self.agenda.after(delay_s, partial(self._move, side, plan, partition))
+            else:
+                self._move(side, plan, partition)
 
     # For connections ------------------------------------------------------------------------------
 
@@ -248,31 +251,34 @@ class FaultyCluster(MemoryCluster):
             copies = side.copies[partition]
             held = gone.shards[partition].entries[map].get(key)
             if copies and copies[0].entries[map].get(key) != held:
-                self.faults.counts[Fault.WEAK_LOST] += 1
+                self.faults.happened(Fault.WEAK_LOST, f"{map.value} {partition} {key!r}")
 
     def _part(self, id: str) -> None:
-        if id in self._leaving:
-            self._leaving.remove(id)
-            super().leave_member(id)
-
-    def _move(self, side: Side, plan: list[Row], partition: int) -> None:
-        if self._plans.get(side) is not plan:
+        if id not in self._leaving:
             return
+        if self.side_of(id).members[id].paused:
+            self.agenda.after(MOVE_AGAIN_S, lambda: self._part(id))
+            return
+        self._leaving.remove(id)
+        super().leave_member(id)
+
+    def _move(self, side: Side, plan: dict[int, Row], partition: int) -> None:
+        if self._plans.get(side) is not plan:
+            return  # members have come or gone since, and there is another plan
         if self._is_any_paused(side, {*side.rows[partition], *plan[partition]}):
             self.agenda.after(MOVE_AGAIN_S, partial(self._move, side, plan, partition))
             return
-        if side.rows[partition] != plan[partition]:
+        row = plan.pop(partition)
+        if side.rows[partition] != row:
             self._moved(partition)
-            side.place(partition, plan[partition])
+            side.place(partition, row)
             self.changed(side, OwnershipEvent.PARTITIONS)
-        if side.rows == plan:
-            del self._plans[side]
 
     def _is_any_paused(self, side: Side, ids: set[str]) -> bool:
         return any(id in side.members and side.members[id].paused for id in ids)
 
     def _moved(self, partition: int) -> None:
-        self.faults.counts[Fault.MIGRATED] += 1
+        self.faults.happened(Fault.MIGRATED, f"partition {partition}")
         pause_s = self.random.uniform(*self.faults.migration_pause_s)
         if pause_s:
             self._busy_until[partition] = trio.current_time() + pause_s
@@ -287,8 +293,8 @@ class FaultyCluster(MemoryCluster):
         return [partition for partition, row in enumerate(self.side_of(id).rows) if id in row]
 
     def _start_again(self, side: Side, lost: Sequence[int]) -> None:
-        if side.members:
-            self.faults.counts[Fault.PARTITION_LOST] += len(lost)
+        for partition in lost if side.members else ():
+            self.faults.happened(Fault.PARTITION_LOST, f"partition {partition}")
         super()._start_again(side, lost)
 
     def _new_grid(self, side: Side, host: str) -> FaultyGrid:

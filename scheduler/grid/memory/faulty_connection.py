@@ -31,7 +31,7 @@ class FaultyConnection(Connection):
         """The network between this connection and all members is down, until `mend`."""
         if not self._cut:
             self._cut = True
-            self.cluster.faults.counts[Fault.CONNECTION_CUT] += 1
+            self.cluster.faults.happened(Fault.CONNECTION_CUT)
             self.notice(OwnershipEvent.DISCONNECTED)
 
     def mend(self) -> None:
@@ -42,12 +42,12 @@ class FaultyConnection(Connection):
 
     def freeze(self) -> None:
         if self._thawed is None:
-            self.cluster.faults.counts[Fault.CONNECTION_FROZEN] += 1
+            self.cluster.faults.happened(Fault.CONNECTION_FROZEN)
         super().freeze()
 
     def kill(self) -> None:
         if not self._killed:
-            self.cluster.faults.counts[Fault.CONNECTION_KILLED] += 1
+            self.cluster.faults.happened(Fault.CONNECTION_KILLED)
         super().kill()
 
     def is_deaf(self) -> bool:
@@ -68,6 +68,10 @@ class FaultyConnection(Connection):
     def notice(self, event: OwnershipEvent) -> None:
         if self._cut and event is not OwnershipEvent.DISCONNECTED:
             return
+        if self._thawed is not None:
+            # A frozen process goes on from what it saw last.
+            self._held.append(lambda: self._see(event))
+            return
         lag_s = self.cluster.random.uniform(*self.cluster.faults.ownership_lag_s)
         if lag_s:
             self.cluster.agenda.after(lag_s, lambda: self._see(event))
@@ -83,7 +87,7 @@ class FaultyConnection(Connection):
         if self.cluster.faults.strike(OWNERSHIP, self.cluster.random, connection=self) is None:
             self.deliver(lambda: self._announce(event))
         else:
-            self.cluster.faults.counts[Fault.OWNERSHIP_HINT_LOST] += 1
+            self.cluster.faults.happened(Fault.OWNERSHIP_HINT_LOST)
 
     def _look(self) -> None:
         self._ownership = Ownership(self._version, *self.side.public(), None if self._cut else self.paired)

@@ -34,7 +34,7 @@ class FaultySubscription(Subscription):
         cluster = self._connection.cluster
         faults = cluster.faults
         if faults.drop_all_events or self._connection.is_deaf():
-            faults.counts[Fault.EVENT_LOST] += 1
+            faults.happened(Fault.EVENT_LOST)
             return
         fault = faults.strike(
             EVENTS,
@@ -49,12 +49,12 @@ class FaultySubscription(Subscription):
             if self._waiting is not None:
                 self._let_go(overtaken=True)
         elif fault is Fault.EVENT_LOST:
-            faults.counts[fault] += 1
+            faults.happened(fault)
         elif fault is Fault.EVENT_REORDERED and self._waiting is None:
             self._waiting = event
             cluster.agenda.after(self.OVERTAKEN_WITHIN_S, lambda: self._let_go(overtaken=False))
         else:
-            faults.counts[Fault.EVENT_DOUBLED if fault is Fault.EVENT_DOUBLED else Fault.EVENT_DELAYED] += 1
+            faults.happened(Fault.EVENT_DOUBLED if fault is Fault.EVENT_DOUBLED else Fault.EVENT_DELAYED)
             if fault is Fault.EVENT_DOUBLED:
                 super().hear(event)
             later = super().hear
@@ -65,5 +65,5 @@ class FaultySubscription(Subscription):
         event, self._waiting = self._waiting, None
         if event is not None:
             if overtaken:
-                self._connection.cluster.faults.counts[Fault.EVENT_REORDERED] += 1
+                self._connection.cluster.faults.happened(Fault.EVENT_REORDERED)
             super().hear(event)

@@ -79,7 +79,7 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
             there, then = copies[0].entries[map].get(key), self.cluster.before(map, partition, key)[1]
             if there is not None or then is None:
                 return effect(side, copies)
-            self.cluster.faults.counts[Fault.STALE_TAKEN] += 1
+            self.cluster.faults.happened(Fault.STALE_TAKEN)
             return then
 
         return await self._call(partition, timeout_s, partial(self._write, map, key, effect, taken=taken))
@@ -107,7 +107,7 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
                 self._drop(side, copies, map, partition, key)
 
         if self._strike(DISCARDS, map, partition) is not None:
-            self.cluster.faults.counts[Fault.DISCARD_LOST] += 1
+            self.cluster.faults.happened(Fault.DISCARD_LOST)
         else:
             self._land_after(self._latency_s(), partition, effect, late=False)
 
@@ -124,7 +124,7 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
             entries = self._copies[partition][0].entries[map]
             found = [Entry(key, entries[key]) for key in keys if key in entries]
             if short and found:
-                self.cluster.faults.counts[Fault.SHORT_SCAN] += 1
+                self.cluster.faults.happened(Fault.SHORT_SCAN)
                 del found[self.cluster.random.randrange(len(found)) :]
             return found
 
@@ -172,15 +172,15 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
         """Let the time of a read pass, and end it here if it fails."""
         faults = self.cluster.faults
         if fault is Fault.BLOCKED:
-            faults.counts[fault] += 1
+            faults.happened(fault)
             await self._end_blocked(deadline)
         if fault is Fault.SLOW:
-            faults.counts[fault] += 1
+            faults.happened(fault)
             await self._until(self._slow_until(), deadline)
         elif before:
             await self._travel(deadline)
         if fault is Fault.READ_FAILED:
-            faults.counts[fault] += 1
+            faults.happened(fault)
             raise Unknown("a read failed")
         await self._reach(partition, deadline, write=False)
 
@@ -207,7 +207,7 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
         if fault is Fault.WEAK:
             return await self._effected(map, key, effect, partition, deadline, weak=True)
         if fault is Fault.SLOW:
-            faults.counts[fault] += 1
+            faults.happened(fault)
             arrives = self._slow_until()
             if arrives < deadline:
                 await self._unless_abandoned(partition, effect, self._until(arrives, deadline))
@@ -220,7 +220,7 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
             self._land_after(self._late_s(), partition, effect)
         elif fault is Fault.BLOCKED and rng.random() < 0.67:
             self._land_after(rng.choice((self._latency_s(), self._late_s())), partition, effect)
-        faults.counts[fault] += 1
+        faults.happened(fault)
         if fault is Fault.BLOCKED:
             await self._end_blocked(deadline)
         await cluster.agenda.sleep_until(min(cluster.tick(trio.current_time() + self._latency_s()), deadline))
@@ -248,7 +248,7 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
         was = copies[0].entries[map].get(key)
         result = effect(side, reached)
         if len(reached) < len(copies) and (result is True or copies[0].entries[map].get(key) is not was):
-            cluster.faults.counts[Fault.WEAK] += 1
+            cluster.faults.happened(Fault.WEAK)
             cluster.weaken(map, partition, key)
             if cluster.faults.fail_on_indeterminate:
                 waits_until = min(deadline, trio.current_time() + cluster.faults.backup_wait_s)
@@ -306,7 +306,7 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
                 self._land_after(LAND_AGAIN_S, partition, effect, late=late, tries=tries - 1)
             return
         if late:
-            self.cluster.faults.counts[Fault.LANDED_LATE] += 1
+            self.cluster.faults.happened(Fault.LANDED_LATE)
         effect(side, side.copies[partition])
 
     # Parts ----------------------------------------------------------------------------------------
@@ -342,13 +342,13 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
         for key in list(values):
             if len(values) == 1 or self.cluster.random.random() < 0.5:
                 del values[key]
-                self.cluster.faults.counts[Fault.ABSENT] += 1
+                self.cluster.faults.happened(Fault.ABSENT)
 
     def _turn_back(self, map: Map, partition: int, keys: Sequence[bytes], values: dict[bytes, bytes]) -> None:
         for key in keys:
             changed, then = self.cluster.before(map, partition, key)
             if changed and then != values.get(key):
-                self.cluster.faults.counts[Fault.STALE] += 1
+                self.cluster.faults.happened(Fault.STALE)
                 if then is None:
                     values.pop(key, None)
                 else:

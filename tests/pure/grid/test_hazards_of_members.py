@@ -112,6 +112,36 @@ async def test_a_partition_moves_at_any_moment_and_pauses_as_it_does() -> None:
     assert faults.counts[Fault.MIGRATED] == 1, "it is there already"
 
 
+async def test_a_move_by_hand_in_the_middle_of_a_rebalance_upsets_nothing() -> None:
+    faults = Faults()
+    faults.migration_s = (0.1, 1.0)
+    cluster_ = cluster(faults)
+    grid = cluster_.connect()
+    for partition in range(PARTITIONS):
+        await grid.set(Map.JOBS, partition, b"k", b"v")
+    joined = cluster_.add_member()
+    await trio.sleep(0.5)
+    for partition in range(PARTITIONS):
+        cluster_.migrate(partition, joined)
+    assert not cluster_.is_safe()
+    await trio.sleep(1)
+    assert cluster_.is_safe()
+    assert [await grid.get(Map.JOBS, partition, b"k") for partition in range(PARTITIONS)] == [b"v"] * PARTITIONS
+
+
+async def test_faults_can_be_followed_as_they_happen() -> None:
+    faults = Faults()
+    seen: list[tuple[Fault, str]] = []
+    faults.on_fault = lambda fault, what: seen.append((fault, what))
+    cluster_ = cluster(faults)
+    cluster_.pause_member("m1")
+    assert cluster_.living == ["m0", "m2"]
+    cluster_.unpause_member("m1")
+    cluster_.kill_member("m2")
+    assert seen[:2] == [(Fault.MEMBER_PAUSED, "m1"), (Fault.MEMBER_KILLED, "m2")]
+    assert sum(faults.counts.values()) == len(seen)
+
+
 async def test_nothing_moves_off_a_dead_member() -> None:
     faults = Faults()
     faults.detection_s = (1.0, 1.0)

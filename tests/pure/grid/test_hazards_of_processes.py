@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from tenure.scheduler.grid.memory import Fault, Faults, FaultyCluster, MemoryCluster, MemoryGrid
-from tenure.scheduler.grid.port import EntryEvent, Map, Unknown
+from tenure.scheduler.grid.port import EntryEvent, Map, OwnershipEvent, Unknown
 
 
 @pytest.fixture(params=["memory", "faulty"])
@@ -40,6 +40,22 @@ async def test_a_frozen_process_hears_nothing_until_it_thaws(cluster: MemoryClus
         await trio.sleep(0.1)
         assert [event.value for event in heard] == [b"event"]
     assert returned == [pytest.approx(2, abs=0.01)]
+
+
+async def test_a_frozen_process_goes_on_from_what_it_saw_last() -> None:
+    cluster = FaultyCluster(faults=Faults(), partitions=8, members=3)
+    grid = cluster.connect(member="m0")
+    told: list[tuple[OwnershipEvent, bool]] = []
+    before = grid.ownership()
+    async with grid.watch_ownership(lambda event: told.append((event, "m2" in grid.ownership().primaries))):
+        grid.freeze()
+        cluster.kill_member("m2")
+        await trio.sleep(1)
+        assert grid.ownership() == before
+        grid.thaw()
+        assert grid.ownership() == before
+        await trio.sleep(0.1)
+    assert told[0] == (OwnershipEvent.MEMBERS, False)
 
 
 async def test_a_frozen_process_sends_nothing_new(cluster: MemoryCluster) -> None:
