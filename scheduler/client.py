@@ -29,6 +29,7 @@ from tenure.scheduler.jobtype import Registry, registry
 from tenure.scheduler.keys import WATERMARK, client_partition, partition_of, reply_key
 from tenure.scheduler.outlanes import Action, OutLane, Step, Ticket
 from tenure.scheduler.settings import ClientSettings
+from tenure.scheduler.topic import Topic
 from tenure.scheduler.wire import EMPTY, Answer, Envelope, Kind, decode
 
 __all__ = ["GridClient", "open_client"]
@@ -75,20 +76,24 @@ class GridClient:
 
     # -- publishing -------------------------------------------------------------------------------
 
-    async def publish(self, to: str, message: Any, *, id: str = "", deadline_s: float | None = None) -> None:
-        """A message to a job. Returns once it is stored with its backups: it will take effect exactly once.
+    async def publish(self, to: str | Topic, message: Any, *, id: str = "", deadline_s: float | None = None) -> None:
+        """A message to a job, or to every subscriber of a topic. Returns once it is stored with its backups: it will take effect exactly once.
 
         With an `id`, a repetition (after a crash, say) has no effect. Raises `Backlogged` after the deadline.
         """
         await self.publish_many([(to, message)], ids=[id] if id else None, deadline_s=deadline_s)
 
     async def publish_many(
-        self, messages: Iterable[tuple[str, Any]], *, ids: Iterable[str] | None = None, deadline_s: float | None = None
+        self,
+        messages: Iterable[tuple[str | Topic, Any]],
+        *,
+        ids: Iterable[str] | None = None,
+        deadline_s: float | None = None,
     ) -> None:
-        """Many messages at once, in order for each job. All are checked before the first is sent."""
+        """Many messages at once, to jobs and topics, in order for each. All are checked before the first is sent."""
         pairs = list(messages)
         if self.directory.checks_types():
-            await self.directory.learn_types({to for to, _ in pairs})
+            await self.directory.learn_types({to for to, _ in pairs if not isinstance(to, Topic)})
         names = None if ids is None else list(ids)
         if names is not None and len(names) != len(pairs):
             raise Mistake(f"{len(pairs)} messages and {len(names)} ids: there must be as many of both")
@@ -96,9 +101,7 @@ class GridClient:
 
     async def publish_topic(self, topic: str, message: Any, *, id: str = "", deadline_s: float | None = None) -> None:
         """A message to every subscriber of a topic; with an `id`, a repetition has no effect on any of them."""
-        body = self._body(topic, message)
-        envelope = Envelope(_address(topic), body, Kind.TOPIC, id)
-        await self._send([(topic, message)], [(partition_of(topic, self.partition_count), envelope)], deadline_s)
+        await self.publish(Topic(topic), message, id=id, deadline_s=deadline_s)
 
     async def broadcast(self, type: Any, message: Any, *, id: str = "", deadline_s: float | None = None) -> None:
         """A message to every job of a type (that exists when its partition reads this)."""
@@ -110,24 +113,25 @@ class GridClient:
         envelopes = [(p, Envelope(name, body, Kind.TYPE, id)) for p in range(self.partition_count)]
         await self._send([(name, message)] * len(envelopes), envelopes, deadline_s)
 
-    def _envelopes(self, pairs: list[tuple[str, Any]], ids: list[str] | None) -> list[tuple[int, Envelope]]:
+    def _envelopes(self, pairs: list[tuple[str | Topic, Any]], ids: list[str] | None) -> list[tuple[int, Envelope]]:
         count, limit, known = self.partition_count, self.settings.message_bytes_max, self.directory.known_types
         checks = bool(known)
-        partitions: dict[str, int] = {}
+        places: dict[str | Topic, tuple[int, str, int]] = {}
         made = []
         for n, (to, message) in enumerate(pairs):
-            partition = partitions.get(to)
-            if partition is None:
-                partition = partitions[_address(to)] = partition_of(to, count)
+            place = places.get(to)
+            if place is None:
+                place = places[to] = _place(to, count)
+            partition, address, kind = place
             try:
                 body = _encode(message)
             except (TypeError, msgspec.EncodeError, OverflowError) as error:
                 raise WrongType(f"message {n} to {to!r} can't be stored: {error}") from error
             if len(body) > limit:
                 raise TooLarge(f"message {n} to {to!r} has {len(body)} bytes; the limit is {limit}")
-            if checks and (type := known.get(to)) is not None:
-                type.check_message(body, to)
-            made.append((partition, Envelope(to, Raw(body), 0, ids[n]) if ids else Envelope(to, Raw(body))))
+            if checks and kind == Kind.MESSAGE and (type := known.get(address)) is not None:
+                type.check_message(body, address)
+            made.append((partition, Envelope(address, Raw(body), kind, ids[n]) if ids else Envelope(address, Raw(body), kind)))
         return made
 
     def _body(self, to: str, message: Any) -> Raw:
@@ -140,7 +144,7 @@ class GridClient:
         return Raw(body)
 
     async def _send(
-        self, pairs: list[tuple[str, Any]], envelopes: list[tuple[int, Envelope]], deadline_s: float | None
+        self, pairs: list[tuple[str | Topic, Any]], envelopes: list[tuple[int, Envelope]], deadline_s: float | None
     ) -> None:
         if self.closed:
             raise ClientClosed("this client is closed")
@@ -188,8 +192,8 @@ class GridClient:
         return end
 
     def _unstored(
-        self, pairs: list[tuple[str, Any]], envelopes: list[tuple[int, Envelope]], ticket: Ticket, sent: int
-    ) -> list[tuple[str, Any]]:
+        self, pairs: list[tuple[str | Topic, Any]], envelopes: list[tuple[int, Envelope]], ticket: Ticket, sent: int
+    ) -> list[tuple[str | Topic, Any]]:
         """What of these messages is not known to be stored; what was never tried is taken back."""
         if ticket.doubtful:
             return pairs
@@ -359,6 +363,12 @@ def _address(to: Any) -> str:
     if len(to) > 500:
         raise Mistake(f"an address has at most 500 characters, not {len(to)}")
     return to
+
+
+def _place(to: Any, partition_count: int) -> tuple[int, str, int]:
+    """(partition, address, kind of envelope) of what a message is published to."""
+    address, kind = (to.name, Kind.TOPIC) if isinstance(to, Topic) else (to, Kind.MESSAGE)
+    return partition_of(_address(address), partition_count), address, kind
 
 
 def new_sender() -> bytes:

@@ -7,6 +7,7 @@ connection, a cache) lives as long as this node keeps the job in memory, and is 
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, Protocol, TypeVar, cast, overload
 
 import msgspec
@@ -219,6 +220,16 @@ class Registry:
         ):
             raise Mistake(f"job type {type.name!r} is {there.target!r} already; it can't be {type.target!r} too")
         self._types[type.name] = type
+
+    @contextmanager
+    def collecting(self) -> Iterator["Registry"]:
+        """While open, what is registered goes into a registry of its own, which begins empty; this one stays as it was."""
+        before, self._types = self._types, {}
+        collected = Registry()
+        try:
+            yield collected
+        finally:
+            collected._types, self._types = self._types, before
 
     def get(self, name: str) -> JobType | None:
         """The type of this name, or None."""

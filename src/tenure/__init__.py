@@ -1,0 +1,147 @@
+"""Tenure: durable, keyed, stateful Python objects that wake on start, on time and on messages.
+
+    import tenure
+
+    @tenure.job("counter")
+    class Counter(tenure.Job):
+        total: int = 0
+
+        def on_message(self, ctx: tenure.Context, message: dict[str, int]) -> int:
+            self.total += message["n"]
+            return self.total
+
+Everything public is here, and is imported when it is first used: `import tenure` itself costs nothing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tenure.application import BadApplication, load_application
+    from tenure.clients.client import Client
+    from tenure.clients.sync_client import SyncClient
+    from tenure.clients.views import (
+        DeadLetter,
+        FailureView,
+        JobDescription,
+        JobSummary,
+        PartitionStatus,
+        TimerView,
+        WaitingView,
+    )
+    from tenure.scheduler.assignment import NodeInfo
+    from tenure.scheduler.context import Context, MessageInfo
+    from tenure.scheduler.errors import (
+        AskFailed,
+        Backlogged,
+        BadSchedule,
+        ClientClosed,
+        DuplicateJob,
+        Final,
+        JobFailed,
+        JobRemoved,
+        Mistake,
+        NotDone,
+        NotPicklable,
+        PartitionLost,
+        PickledJobsRefused,
+        StateTooLarge,
+        TenureError,
+        TooLarge,
+        TryAgain,
+        Undecodable,
+        UnknownJob,
+        UnknownJobType,
+        UnreadableFormat,
+        WrongType,
+    )
+    from tenure.scheduler.jobtype import Job, JobType, Registry, Retry, job, registry
+    from tenure.scheduler.settings import ClientSettings, NodeSettings
+    from tenure.scheduler.topic import Topic
+    from tenure.scheduler.wire import Failure
+
+__all__ = [
+    "AskFailed",
+    "Backlogged",
+    "BadApplication",
+    "BadSchedule",
+    "Client",
+    "ClientClosed",
+    "ClientSettings",
+    "Context",
+    "DeadLetter",
+    "DuplicateJob",
+    "Failure",
+    "FailureView",
+    "Final",
+    "Job",
+    "JobDescription",
+    "JobFailed",
+    "JobRemoved",
+    "JobSummary",
+    "JobType",
+    "MessageInfo",
+    "Mistake",
+    "NodeInfo",
+    "NodeSettings",
+    "NotDone",
+    "NotPicklable",
+    "PartitionLost",
+    "PartitionStatus",
+    "PickledJobsRefused",
+    "Registry",
+    "Retry",
+    "StateTooLarge",
+    "SyncClient",
+    "TenureError",
+    "TimerView",
+    "TooLarge",
+    "Topic",
+    "TryAgain",
+    "Undecodable",
+    "UnknownJob",
+    "UnknownJobType",
+    "UnreadableFormat",
+    "WaitingView",
+    "WrongType",
+    "job",
+    "load_application",
+    "registry",
+]
+
+_HOMES = {
+    "application": ("BadApplication", "load_application"),
+    "clients.client": ("Client",),
+    "clients.sync_client": ("SyncClient",),
+    "clients.views": (
+        "DeadLetter",
+        "FailureView",
+        "JobDescription",
+        "JobSummary",
+        "PartitionStatus",
+        "TimerView",
+        "WaitingView",
+    ),
+    "scheduler.assignment": ("NodeInfo",),
+    "scheduler.context": ("Context", "MessageInfo"),
+    "scheduler.jobtype": ("Job", "JobType", "Registry", "Retry", "job", "registry"),
+    "scheduler.settings": ("ClientSettings", "NodeSettings"),
+    "scheduler.topic": ("Topic",),
+    "scheduler.wire": ("Failure",),
+}
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        module = _MODULE_OF.get(name, "scheduler.errors")
+        found = getattr(importlib.import_module(f"tenure.{module}"), name)
+        globals()[name] = found
+        return found
+    if name == "testing":
+        return importlib.import_module("tenure.testing")
+    raise AttributeError(f"module 'tenure' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
