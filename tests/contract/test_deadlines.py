@@ -45,9 +45,10 @@ async def test_calls_to_a_paused_primary_end_unknown_at_their_deadline(adapter: 
 
             await rig.pause_member(paused)
             try:
-                async with trio.open_nursery() as nursery:
-                    for name, call in CALLS.items():
-                        nursery.start_soon(end_unknown, name, call)
+                with trio.fail_after(10):
+                    async with trio.open_nursery() as nursery:
+                        for name, call in CALLS.items():
+                            nursery.start_soon(end_unknown, name, call)
                 assert await grid.get(Map.JOBS, free, key) == b"free", "one paused member stops its own partitions only"
                 grid.discard(Map.JOBS, partition, [key])
             finally:

@@ -13,7 +13,8 @@ async def test_entries_survive_the_kill_of_a_member(adapter: Adapter) -> None:
         victim, *others = reversed(await rig.members())
         async with rig.connect(others[0]) as grid:
             prefix = rig.fresh()
-            there = {partition: prefix + b"%d" % partition for partition in range(0, grid.partition_count, 3)}
+            there = {partition: prefix + b"%d" % partition for partition in range(0, grid.partition_count, 4)}
+            assert set(there) & set(primary_partitions(grid, victim)), "the victim must have something to lose"
             for number, (partition, key) in enumerate(there.items()):
                 if number % 2:
                     assert await grid.put_if_absent(Map.JOURNAL, partition, key, b"record") is None
