@@ -1,0 +1,65 @@
+"""Reading a member's log."""
+
+from pathlib import Path
+
+import pytest
+
+from tenure.members import (
+    MemberDidNotStart,
+    MemberError,
+    MemberSettings,
+    SettingsMismatch,
+    TooLittleMemory,
+    WrongVersion,
+)
+from tenure.members.logs import Migrations, diagnose, read_standing
+
+PREFIX = "INFO: [127.0.0.1]:5701 [tenure] [5.7.0] "
+JOINED = "Members {size:2, ver:2} [\n\tMember [127.0.0.1]:5701 - 11aa this\n\tMember [127.0.0.1]:5702 - 22bb\n]\n"
+STARTED = PREFIX + "[127.0.0.1]:5701 is STARTED\n"
+DEALT = PREFIX + "Initializing cluster partition table arrangement...\n"
+MOVING = PREFIX + "Repartitioning cluster data. Migration tasks count: 271\n"
+MOVED = PREFIX + "All migration tasks have been completed. (repartitionTime=…)\n"
+FINE = PREFIX + "Partition balance is ok, no need to repartition.\n"
+
+
+def test_a_member_is_up_when_it_says_so() -> None:
+    assert not read_standing(b"").started
+    assert not read_standing((PREFIX + "[127.0.0.1]:5701 is STARTING\n").encode()).started
+    standing = read_standing((JOINED + STARTED).encode())
+    assert (standing.started, standing.members_seen, standing.id) == (True, 2, "11aa")
+
+
+@pytest.mark.parametrize(
+    ("log", "migrations"),
+    [
+        ("", Migrations.UNKNOWN),
+        (JOINED, Migrations.UNKNOWN),
+        (JOINED + DEALT, Migrations.DONE),
+        (JOINED + DEALT + JOINED, Migrations.CHANGED),
+        (JOINED + DEALT + JOINED + MOVING, Migrations.MOVING),
+        (JOINED + DEALT + MOVING + JOINED, Migrations.MOVING),
+        (JOINED + DEALT + JOINED + MOVING + MOVED, Migrations.DONE),
+        (JOINED + DEALT + JOINED + FINE, Migrations.DONE),
+    ],
+)
+def test_it_tells_whether_partitions_are_in_place(log: str, migrations: Migrations) -> None:
+    assert read_standing(log.encode()).migrations is migrations
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "says"),
+    [
+        ("Error occurred during initialization\nCould not reserve enough space for heap", TooLittleMemory, "512 MiB"),
+        ("SEVERE: Joining node's version 5.7.0 is not compatible with cluster version 5.5", WrongVersion, "snapshot"),
+        ("SEVERE: A Configuration mismatch was detected: expected: 271, found: 17 Node is going to shutdown now!",
+         SettingsMismatch, "expected: 271, found: 17"),
+        ("SEVERE: something new", MemberDidNotStart, "something new"),
+    ],
+)  # fmt: skip
+def test_what_went_wrong_is_named(line: str, error: type[MemberError], says: str) -> None:
+    found = diagnose(f"INFO: much else\n{line}\n", MemberSettings(), Path("member.log"), "It ended.")
+    assert type(found) is error
+    assert says in str(found)
+    assert found.what
+    assert found.next_step
