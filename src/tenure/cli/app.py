@@ -1,0 +1,85 @@
+"""All commands, by name. Their modules are imported only when they are called, so that `--help` is quick."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import cyclopts
+
+from tenure.cli.ends import Exit, explain
+
+__all__ = ["build_app", "main"]
+
+RUN, JOB, JOBS, LOOK, PROVE = (
+    cyclopts.Group.create_ordered(name)
+    for name in ("Run", "One job", "Many jobs", "Look, and act on what is found", "Proofs, for anyone to run")
+)
+
+COMMANDS: list[tuple[str, str, cyclopts.Group, str]] = [
+    ("demo", "demo:demo", RUN, "See it: a small cluster, its members and nodes killed under load, and the ledger at the end."),
+    ("dev", "dev:dev", RUN, "Develop: a member and a node that starts again when the application changes."),
+    ("node", "node:node", RUN, "Run a node: jobs of an application, next to their data."),
+    ("member", "member:member", RUN, "Run a member: a Hazelcast JVM that holds data."),
+    ("doctor", "doctor:doctor", RUN, "Check a cluster: a verdict for each thing that the promises rest on."),
+    ("schedule", "one:schedule", JOB, "Make a job. The same job again is fine."),
+    ("unschedule", "one:unschedule", JOB, "Remove a job."),
+    ("publish", "publish:publish", JOB, "Send messages: one, or many from standard input."),
+    ("ask", "one:ask", JOB, "Send a message and print what the job's handler returns, once that is committed."),
+    ("state", "one:state", JOB, "Print a job's committed state."),
+    ("describe", "one:describe", JOB, "Print all that is known of a job: state, timer, failure, what waits."),
+    ("jobs", "many:jobs", JOBS, "List jobs."),
+    ("pause", "many:pause", JOBS, "Let jobs take no more turns; messages wait."),
+    ("resume", "many:resume", JOBS, "Let paused and failed jobs go on."),
+    ("cancel", "many:cancel", JOBS, "End running turns and activities, and pause their jobs."),
+    ("retry", "many:retry", JOBS, "Let failed jobs try again what they failed on."),
+    ("dead-letters", "letters:app", LOOK, "Messages that no job could take: list, replay, discard."),
+    ("topics", "look:topics", LOOK, "Topics, and how many jobs subscribe to each."),
+    ("nodes", "look:nodes", LOOK, "Nodes, and what they own."),
+    ("partitions", "look:partitions", LOOK, "Partitions: their owner, epoch, jobs, and what waits."),
+    ("simulate", "proofs:simulate", PROVE, "Run seeded simulations with faults, and check the promises."),
+    ("bench", "proofs:bench", PROVE, "Measure throughput, latency and pauses; every run verifies its sums."),
+]
+
+
+def build_app() -> cyclopts.App:
+    """The application; `--install-completion` sets the shell up."""
+    app = cyclopts.App(
+        name="tenure",
+        help="Durable, keyed, stateful jobs on a Hazelcast grid.",
+        version=_version,
+        help_format="plaintext",
+        print_error=False,
+        exit_on_error=False,
+        suppress_keyboard_interrupt=False,
+        result_action="return_value",
+    )
+    for name, where, group, help in COMMANDS:
+        app.command(f"tenure.cli.{where}", name=name, group=group, help=help)
+    app.register_install_completion_command(add_to_startup=False)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 1 failed, 2 usage, 3 unreachable."""
+    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    if tokens[:1] == ["bench"] or tokens[:1] == ["simulate"]:
+        from tenure.cli import proofs
+
+        return proofs.run(tokens[0], tokens[1:])  # these read their own arguments
+    debug = "--debug" in tokens
+    try:
+        result: Any = build_app()(tokens)
+    except BaseException as error:  # whatever it is, it is told in a sentence; `--debug` shows the rest
+        if debug and not isinstance(error, SystemExit):
+            raise
+        return explain(error, as_json="--json" in tokens)
+    return result if isinstance(result, int) else Exit.DONE
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("tenure")
+    except PackageNotFoundError:
+        return "not installed"

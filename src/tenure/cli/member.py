@@ -1,0 +1,170 @@
+"""`tenure member`: run a member in the foreground, or print what an existing one must be configured with."""
+
+import json
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from tenure.cli.ends import Exit, Failed, Usage
+from tenure.cli.options import Output
+
+if TYPE_CHECKING:
+    import trio
+
+    from tenure.members import MemberSettings
+
+__all__ = ["member"]
+
+
+def member(
+    *,
+    name: str = "tenure",
+    host: str = "127.0.0.1",
+    port: int = 5701,
+    join: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
+    members_count: int = 1,
+    backups: int = 1,
+    partitions: int = 271,
+    memory: int = 512,
+    log_file: Path | None = None,
+    java_home: Path | None = None,
+    print_config: Annotated[bool, Parameter(negative="")] = False,
+    output: Output = Output(),
+) -> int:
+    """Run a member: a Hazelcast JVM that holds data.
+
+    It runs until SIGTERM or SIGINT, then hands over its data and ends. Hazelcast's jar is fetched once, and
+    checked; Java is the one that is there, or the one that comes with Tenure.
+
+    Parameters
+    ----------
+    name
+        The cluster's name. Hazelcast's open-source edition knows no other authentication.
+    host
+        The one address to listen at. Other than loopback: whoever reaches it may write.
+    port
+        The port to listen at; 0 for any free one.
+    join
+        Where other members listen, as host:port (several, or with commas).
+    members_count
+        How many members the cluster is meant to have. From three on, a minority refuses to answer.
+    backups
+        Copies of everything besides the first: so many members may die at once without a loss.
+    partitions
+        The cluster's number of partitions, the same for all members, for ever.
+    memory
+        The most MiB that its heap may take.
+    log_file
+        Where it logs; by default into the user's log folder.
+    java_home
+        The Java to use.
+    print_config
+        Print the configuration, for members that you run yourself, and end.
+    """
+    from tenure.members import MemberSettings, member_config
+
+    try:
+        settings = MemberSettings(
+            cluster_name=name,
+            host=host,
+            port=port,
+            join=tuple(_address(part) for text in join or () for part in text.split(",") if part),
+            member_count=members_count,
+            backups=backups,
+            partition_count=partitions,
+            heap_initial_mib=min(96, memory),
+            heap_max_mib=memory,
+            log_file=log_file,
+            java_home=java_home,
+        )
+    except ValueError as error:
+        raise Usage(f"{error}.") from error
+    if print_config:
+        sys.stdout.write(member_config(settings))
+        return Exit.DONE
+    import trio
+
+    return trio.run(_run, settings, output.json)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.strip().rpartition(":")
+    if not host or not port.isdigit():
+        raise Usage(f"--join {text}: write host:port.")
+    return host, int(port)
+
+
+async def _run(settings: "MemberSettings", as_json: bool) -> int:
+    import trio
+
+    from tenure.members import rich_progress, start_member
+
+    _warn_of_exposure(settings.host)
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            stop = trio.Event()
+
+            async def heed() -> None:
+                async for _ in signals:
+                    if stop.is_set():
+                        nursery.cancel_scope.cancel()
+                    stop.set()
+
+            nursery.start_soon(heed)
+            progress = rich_progress() if sys.stderr.isatty() else None
+            running = await start_member(settings, progress=progress)
+            try:
+                host, port = running.address
+                if as_json:
+                    said = {"event": "ready", "pid": running.pid, "cluster": f"{settings.cluster_name}@{host}:{port}"}
+                    print(json.dumps(said), flush=True)
+                else:
+                    print(f"Member {settings.cluster_name}@{host}:{port} is ready (pid {running.pid}).", flush=True)
+                ended = await _first(stop, running.wait)
+                if ended is not None:
+                    raise Failed(f"The member ended by itself (exit code {ended}); its log is {running.log_file}.")
+                if not await running.stop():
+                    raise Failed(
+                        f"The member did not hand over within {settings.stop_timeout_s:g} s and was killed; "
+                        "with backups nothing is lost. Leave more time between stops."
+                    )
+            finally:
+                running.kill()
+            nursery.cancel_scope.cancel()
+    return Exit.DONE
+
+
+async def _first(stop: "trio.Event", wait: Callable[[], Awaitable[int]]) -> int | None:
+    """The exit code if the process ends first, None if we are told to stop first."""
+    import trio
+
+    result: list[int] = []
+    async with trio.open_nursery() as nursery:
+
+        async def ended() -> None:
+            result.append(await wait())
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(ended)
+        await stop.wait()
+        nursery.cancel_scope.cancel()
+    return result[0] if result else None
+
+
+def _warn_of_exposure(host: str) -> None:
+    import ipaddress
+
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = host == "localhost"
+    if not loopback:
+        print(
+            f"tenure: listening at {host}: whoever reaches this address and knows the cluster's name may read and write. "
+            "Keep it in a network of its own.",
+            file=sys.stderr,
+        )

@@ -1,0 +1,38 @@
+"""Options that commands share."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Parameter
+
+__all__ = ["Connection", "Look", "Output"]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """How results and errors are shown."""
+
+    json: Annotated[bool, Parameter(negative="")] = False
+    """Print JSON: one object a line."""
+
+    debug: Annotated[bool, Parameter(negative="")] = False
+    """Show tracebacks."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Connection(Output):
+    """Where the cluster is, and how long to wait for it."""
+
+    cluster: Annotated[str | None, Parameter(name=["--cluster", "-c"], env_var="TENURE_CLUSTER")] = None
+    """NAME@host:port,host:port. By default the embedded cluster of a node on this machine, or tenure@127.0.0.1:5701."""
+
+    app: Annotated[str | None, Parameter(env_var="TENURE_APP")] = None
+    """The application (a Python file or module), to check messages and parameters before they are sent."""
+
+    timeout: float = 30.0
+    """Seconds to wait for an answer."""
+
+    connect_timeout: float = 10.0
+    """Seconds to wait for the first connection."""

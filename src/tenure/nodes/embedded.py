@@ -1,0 +1,36 @@
+"""The embedded member: started with the node on a free loopback port, gone with it at the latest.
+
+Nothing outlives it: a node without a cluster is for development and tests.
+"""
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from tenure.members import Member, MemberSettings, Progress, open_member
+from tenure.nodes.address import ClusterAddress
+from tenure.nodes.errors import MemberEnded
+
+__all__ = ["open_embedded"]
+
+
+@asynccontextmanager
+async def open_embedded(*, progress: Progress | None = None) -> AsyncIterator[ClusterAddress]:
+    """The address of a cluster of one member that lives as long as this is open. Raises `MemberEnded` if it dies."""
+    # A name of its own, so that nothing that looks for a cluster on this machine joins it by accident.
+    settings = MemberSettings(cluster_name=f"tenure-{secrets.token_hex(4)}", port=0)
+    async with open_member(settings, progress=progress) as member, trio.open_nursery() as nursery:
+        nursery.start_soon(_watch, member)
+        host, port = member.address
+        yield ClusterAddress(settings.cluster_name, (f"{host}:{port}",))
+        nursery.cancel_scope.cancel()
+
+
+async def _watch(member: Member) -> None:
+    code = await member.wait()
+    raise MemberEnded(
+        f"The embedded member ended (exit code {code}), and all jobs with it; its log is {member.log_file}. "
+        "Start the node again, or run members of their own (`tenure member`) to keep jobs."
+    )

@@ -1,0 +1,46 @@
+"""Why a node does not start, or ends: each in a sentence, with the step to take next."""
+
+from tenure.scheduler.errors import Final, TenureError, TryAgain
+
+__all__ = [
+    "ApplicationError",
+    "ClusterLost",
+    "ClusterReplaced",
+    "GridGone",
+    "MemberEnded",
+    "NodeError",
+    "NotDrained",
+    "UnsafeMembers",
+]
+
+
+class NodeError(TenureError):
+    """A node could not start or go on."""
+
+
+class ApplicationError(NodeError):
+    """The application can't be loaded; the text has the file and line."""
+
+
+class UnsafeMembers(NodeError, Final):
+    """The members lack settings that the promises rest on."""
+
+
+class GridGone(NodeError, TryAgain):
+    """No member has answered for as long as the node was told to wait."""
+
+
+class ClusterLost(NodeError, Final):
+    """The grid has come back empty: everything that was in it is lost."""
+
+
+class ClusterReplaced(NodeError, Final):
+    """The grid now holds another cluster than the one that this node joined."""
+
+
+class MemberEnded(NodeError, Final):
+    """The embedded member has ended, and all data with it."""
+
+
+class NotDrained(NodeError):
+    """The deadline for handing over has passed: others take over what is left as after a crash."""

@@ -1,0 +1,117 @@
+"""Is this still the cluster that the node joined? Looked at now and then, and at every change of members.
+
+    marker there, of our formation ──► go on
+    marker of another formation ─────► ClusterReplaced
+    marker proved absent ────────────► put it back; then: heads there? go on : ClusterLost
+    no answer for too long ──────────► GridGone
+
+Putting the marker back keeps a grid that came back empty from being taken for a new one by the next node
+that starts: it finds a cluster without heads, and says so.
+"""
+
+import secrets
+
+import trio
+
+from tenure.nodes.errors import ClusterLost, ClusterReplaced, GridGone
+from tenure.scheduler.cluster import MARKER, Cluster, find_or_form
+from tenure.scheduler.errors import NotDone
+from tenure.scheduler.grid.port import Grid, GridError, Map, OwnershipEvent, Refused
+from tenure.scheduler.keys import HEAD
+from tenure.scheduler.wire import decode, encode
+
+__all__ = ["begin_anew", "guard", "join_cluster"]
+
+LOOK_EVERY_S = 2.0
+CONFIRM_PAUSE_S = 0.5
+CONFIRMATIONS = 4
+NEXT_STEP = (
+    "Restore a snapshot into a new cluster, or start a node with --begin-anew to go on with an empty one."
+)
+
+
+async def join_cluster(grid: Grid, *, begin_anew_if_lost: bool = False, deadline_s: float = 30.0) -> tuple[Cluster, bool]:
+    """The cluster in this grid, and whether it was formed just now. Raises `ClusterLost` if it has lost everything."""
+    if begin_anew_if_lost:
+        await begin_anew(grid)
+    name = secrets.token_hex(6)
+    try:
+        cluster = await find_or_form(grid, name, deadline_s=deadline_s)
+    except NotDone as error:
+        raise GridGone(f"{error}; look at the members with `tenure doctor`.") from error
+    if cluster.formation == name:
+        return cluster, True
+    if await _has_lost_all(grid):
+        raise ClusterLost(_lost(cluster))
+    return cluster, False
+
+
+async def begin_anew(grid: Grid) -> None:
+    """Put an empty cluster in the place of one that has lost everything; one that has not is left alone."""
+    stored = await grid.get(Map.NODES, 0, MARKER)
+    if stored is None or not await _has_lost_all(grid):
+        return
+    old = decode(stored, Cluster)
+    new = Cluster(secrets.token_hex(6), old.incarnation + 1, old.partition_count, False)
+    await grid.replace_if_same(Map.NODES, 0, MARKER, stored, encode(new))
+
+
+async def guard(grid: Grid, cluster: Cluster, *, gone_after_s: float) -> None:
+    """Return never; raise when this is no longer the cluster it was."""
+    changed = trio.Event()
+
+    def on_change(event: OwnershipEvent) -> None:
+        changed.set()
+
+    answered_s, why = trio.current_time(), ""
+    async with grid.watch_ownership(on_change):
+        while True:
+            try:
+                await _look(grid, cluster)
+                answered_s = trio.current_time()
+            except Refused:
+                answered_s = trio.current_time()  # members are there, and too few: they wait for the others, and we for them
+            except GridError as error:
+                why = str(error)
+            if trio.current_time() - answered_s > gone_after_s:
+                raise GridGone(
+                    f"No member has answered for {gone_after_s:g} s ({why}). "
+                    "Look at the members; start the node again when they run."
+                )
+            changed = trio.Event()
+            with trio.move_on_after(LOOK_EVERY_S):
+                await changed.wait()
+
+
+async def _look(grid: Grid, cluster: Cluster) -> None:
+    stored = await grid.get(Map.NODES, 0, MARKER)
+    if stored is None:
+        stored = await grid.put_if_absent(Map.NODES, 0, MARKER, encode(cluster))
+        if stored is None:
+            if await _has_lost_all(grid):
+                raise ClusterLost(_lost(cluster))
+            return
+    found = decode(stored, Cluster)
+    if found.formation != cluster.formation:
+        raise ClusterReplaced(
+            f"This node joined cluster {cluster.formation}, and the grid now holds cluster {found.formation}: "
+            "its members were all restarted, and came back empty. Start the node again to join the new one."
+        )
+
+
+async def _has_lost_all(grid: Grid) -> bool:
+    """No head can be found, however often one looks (reads that fail prove nothing: they raise)."""
+    for n in range(CONFIRMATIONS):
+        if n:
+            await trio.sleep(CONFIRM_PAUSE_S)
+        for partition in range(grid.partition_count):
+            if await grid.get(Map.HEADS, partition, HEAD) is not None:
+                return False
+    return True
+
+
+def _lost(cluster: Cluster) -> str:
+    return (
+        f"The members of cluster {cluster.formation} have come back empty (all were stopped at the same time): "
+        f"all its jobs are lost. {NEXT_STEP}"
+    )

@@ -1,0 +1,250 @@
+"""What `tenure node` does from its start to its end.
+
+    signals ─┐
+             ├─► [embedded member] ─► connect ─► check members ─► join ─► run, guarded ─► drain ─► end
+    another signal: quit at once
+"""
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+import trio
+
+from tenure.listeners import listening
+from tenure.members import Progress, Standard, Verdict, check_members
+from tenure.nodes.address import ClusterAddress
+from tenure.nodes.application import Application
+from tenure.nodes.embedded import open_embedded
+from tenure.nodes.errors import NotDrained, UnsafeMembers
+from tenure.nodes.guard import guard, join_cluster
+from tenure.nodes.whereabouts import announced
+from tenure.scheduler.grid.hazelcast import HazelcastGrid, HazelcastSettings
+from tenure.scheduler.grid.port import GridError, Map, OwnershipEvent
+from tenure.scheduler.host import Host
+from tenure.scheduler.node import NODE_PREFIX, Node
+from tenure.scheduler.settings import NodeSettings
+
+__all__ = ["NodeOptions", "Ready", "run_node"]
+
+QUIT_EXIT_CODE = 1
+PARTITIONS_WITHIN_S = 5.0
+READY_POLL_S = 0.02
+READY_AFTER_S_MAX = 15.0
+"""A node whose partitions are still held by another is ready all the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeOptions:
+    """How a node is run; what it does with jobs is in `settings`."""
+
+    cluster: ClusterAddress | None = None
+    """None: an embedded member."""
+
+    name: str = ""
+    prefer_network: str | None = None
+    allow_unsafe_members: bool = False
+
+    begin_anew: bool = False
+    """Go on with an empty cluster where everything was lost."""
+
+    connect_timeout_s: float = 30.0
+    gone_after_s: float = 60.0
+    """How long no member may answer before the node gives up."""
+
+    drain_deadline_s: float = 30.0
+    """How long handing over may take. (How long running turns may go on is `settings.drain_deadline_s`.)"""
+
+    listen: bool = True
+    """False: no events, everything is found by sweeps. For tests of just that."""
+
+    settings: NodeSettings = field(default_factory=NodeSettings)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What a node says when it runs jobs."""
+
+    node: str
+    pid: int
+    cluster: str
+    formation: str
+    partitions: int
+    start_s: float
+
+
+async def run_node(
+    options: NodeOptions,
+    application: Application,
+    on_ready: Callable[[Ready], None],
+    *,
+    progress: Progress | None = None,
+) -> None:
+    """Run until a signal, then drain. Returns when all was handed over; raises what it failed of."""
+    began_s = time.monotonic()
+    stop, started = trio.Event(), trio.Event()
+    async with trio.open_nursery() as signals:
+        await signals.start(_heed_signals, stop)
+        with trio.CancelScope() as whole:
+            signals.start_soon(_give_up_starting, stop, started, whole)
+            async with _cluster(options, progress) as address, _connect(options, address) as grid:
+                await _check_members(grid, options)
+                cluster, formed = await join_cluster(grid, begin_anew_if_lost=options.begin_anew)
+                if formed:
+                    _log().warning("formed a new cluster: there was none", cluster=cluster.formation)
+                host = Host(
+                    grid, _new_id(options), application.registry, _now_ms, cluster.formation, cluster.incarnation, options.settings
+                )
+                node = Node(host, listening if options.listen else _deaf, name=options.name, pid=os.getpid())
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(partial(guard, grid, cluster, gone_after_s=options.gone_after_s))
+                    nursery.start_soon(_warn_of_members, grid)
+                    await nursery.start(node.run)
+                    await _settled(node)
+                    start_s = round(time.monotonic() - began_s, 3)
+                    started.set()
+                    on_ready(Ready(host.node, os.getpid(), str(address), cluster.formation, len(node.tenures), start_s))
+                    await stop.wait()
+                    await _drain(node, options)
+                    nursery.cancel_scope.cancel()
+        signals.cancel_scope.cancel()
+
+
+# -- getting there --------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _cluster(options: NodeOptions, progress: Progress | None) -> AsyncIterator[ClusterAddress]:
+    if options.cluster is not None:
+        yield options.cluster
+        return
+    async with open_embedded(progress=progress) as address:
+        with announced(address):
+            yield address
+
+
+def _connect(options: NodeOptions, address: ClusterAddress) -> AbstractAsyncContextManager[HazelcastGrid]:
+    return HazelcastGrid.connect(
+        HazelcastSettings(
+            cluster_name=address.name,
+            addresses=address.members,
+            prefer_network=options.prefer_network,
+            connect_timeout_s=options.connect_timeout_s,
+        )
+    )
+
+
+async def _check_members(grid: HazelcastGrid, options: NodeOptions) -> None:
+    bad = []
+    with trio.move_on_after(PARTITIONS_WITHIN_S):
+        # Partitions may be without a member for a moment; nothing else gets better by waiting.
+        while (bad := _bad(grid)) and {verdict.about for verdict in bad} == {"partitions"}:
+            await trio.sleep(READY_POLL_S)
+    if not bad:
+        return
+    findings = "; ".join(f"{verdict.about}: {verdict.finding}" for verdict in bad)
+    if not options.allow_unsafe_members:
+        raise UnsafeMembers(
+            f"The members lack what the promises rest on ({findings}). {bad[0].next_step} "
+            "Or run with --allow-unsafe-members, and without the promises."
+        )
+    _log().error("running on unsafe members: promises may be broken", findings=findings)
+
+
+def _bad(grid: HazelcastGrid) -> list[Verdict]:
+    return [verdict for verdict in check_members(grid) if verdict.standard is Standard.BAD]
+
+
+async def _warn_of_members(grid: HazelcastGrid) -> None:
+    """Say it when a member joins later that is not set up as the others are."""
+    changed = trio.Event()
+    known = {verdict.about for verdict in _bad(grid)}
+
+    def on_change(event: OwnershipEvent) -> None:
+        if event is OwnershipEvent.MEMBERS:
+            changed.set()
+
+    async with grid.watch_ownership(on_change):
+        while True:
+            await changed.wait()
+            changed = trio.Event()
+            bad = [verdict for verdict in _bad(grid) if verdict.about != "partitions"]
+            for verdict in bad:
+                if verdict.about not in known:
+                    _log().error("a change of members has made them unsafe", about=verdict.about, finding=verdict.finding)
+            known = {verdict.about for verdict in bad}
+
+
+async def _settled(node: Node) -> None:
+    """Return when the node serves what it was assigned, or can be expected to take its time."""
+    with trio.move_on_after(READY_AFTER_S_MAX):
+        while not (node.assignment.version and _assigned(node) <= node.tenures.keys() | node.lost.keys()):
+            await trio.sleep(READY_POLL_S)
+
+
+def _assigned(node: Node) -> set[int]:
+    return {partition for partition, owner in enumerate(node.assignment.owners) if owner == node.host.node}
+
+
+# -- leaving --------------------------------------------------------------------------------------
+
+
+async def _drain(node: Node, options: NodeOptions) -> None:
+    _log().info("draining", partitions=len(node.tenures), deadline_s=options.drain_deadline_s)
+    with trio.move_on_after(options.drain_deadline_s) as waiting:
+        await node.drain()
+        # So that nobody waits for its heart to stop.
+        with contextlib.suppress(GridError):
+            await node.grid.delete(Map.NODES, 0, NODE_PREFIX + node.host.node.encode())
+    if waiting.cancelled_caught:
+        raise NotDrained(
+            f"{len(node.tenures)} partitions were not handed over within {options.drain_deadline_s:g} s; others take them "
+            "over as after a crash, and lose nothing. Look for long turns, or allow more time (--drain-deadline)."
+        )
+    _log().info("drained")
+
+
+async def _heed_signals(stop: trio.Event, *, task_status: trio.TaskStatus[None]) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+        task_status.started()
+        async for number in received:
+            if stop.is_set():
+                _log().warning("quitting at once: others take over as after a crash", signal=signal.Signals(number).name)
+                os._exit(QUIT_EXIT_CODE)  # its embedded member ends with it
+            stop.set()
+
+
+async def _give_up_starting(stop: trio.Event, started: trio.Event, whole: trio.CancelScope) -> None:
+    await stop.wait()
+    if not started.is_set():
+        _log().info("stopped before it was ready")
+        whole.cancel()
+
+
+# -- small things ---------------------------------------------------------------------------------
+
+
+def _new_id(options: NodeOptions) -> str:
+    return f"{options.name or socket.gethostname()}-{secrets.token_hex(4)}"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@asynccontextmanager
+async def _deaf(_node: Node) -> AsyncIterator[None]:
+    yield
+
+
+def _log() -> structlog.typing.FilteringBoundLogger:
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger("tenure")
+    return logger
