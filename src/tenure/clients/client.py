@@ -1,0 +1,176 @@
+"""The client for async code, under trio or asyncio.
+
+Blocking: The client for code that blocks, usable from any number of threads.
+"""
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from tenure.clients import operations
+from tenure.clients.homes import AsyncHome
+from tenure.clients.operations import JobSpec, JobTarget
+from tenure.clients.views import DeadLetter, JobDescription, JobSummary, PartitionStatus
+from tenure.connect import opening
+from tenure.scheduler.assignment import NodeInfo
+from tenure.scheduler.client import GridClient
+from tenure.scheduler.grid.port import Grid
+from tenure.scheduler.jobtype import Registry
+from tenure.scheduler.settings import ClientSettings
+from tenure.scheduler.topic import Topic
+
+__all__ = ["Client"]
+
+
+class Client:
+    """A client of a Tenure cluster, for trio and for asyncio:
+
+        async with tenure.Client("10.0.0.1:5701,10.0.0.2:5701") as client:
+            await client.publish("clicks", {"n": 1})
+
+    Many tasks may use it at once. Every `timeout_s` is a deadline of 30 s unless given; what it leaves
+    unknown is raised as `NotDone`, or as `Backlogged` by what publishes.
+    """
+
+    def __init__(
+        self,
+        cluster: str | None = None,
+        *,
+        grid: Grid | None = None,
+        registry: Registry | None = None,
+        settings: ClientSettings | None = None,
+    ) -> None:
+        """`cluster`: members' addresses, `host:port,host:port`, after `name@` where the cluster is not called
+        tenure; by default what the environment variable TENURE_CLUSTER says. Where neither is given, a member
+        of its own is started, with a node in this process that runs its registered jobs: all ends with this
+        client. `grid` is a connection that the caller keeps. `registry` holds the job types whose messages
+        and states this client knows, by default all that this process has registered.
+        """
+        self._home: AsyncHome[GridClient] = AsyncHome(opening(cluster, grid, registry, settings))
+
+    @classmethod
+    def _in(cls, home: AsyncHome[GridClient]) -> "Client":
+        client = cls.__new__(cls)
+        client._home = home
+        return client
+
+    async def __aenter__(self) -> "Client":
+        await self._home.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._home.close(kind, raised, trace)
+
+    # -- jobs -------------------------------------------------------------------------------------
+
+    async def schedule(
+        self, job_type: JobTarget, /, *, id: str, timeout_s: float | None = None, **parameters: Any
+    ) -> None:
+        """Make a job. The same again is fine; raises `DuplicateJob` if the id has another definition.
+
+        `parameters` are the first values of its fields. (`schedule_many` takes those named id or timeout_s.)
+        """
+        await self._home.run(operations.schedule, job_type, id, parameters, timeout_s)
+
+    async def schedule_many(self, jobs: Iterable[JobSpec], *, timeout_s: float | None = None) -> None:
+        """Make many jobs: tuples of a job type, an id and a dict of parameters. Raises the first error, after all
+        others are made."""
+        await self._home.run(operations.schedule_many, jobs, timeout_s)
+
+    async def unschedule(self, id: str, *, missing_ok: bool = False, timeout_s: float | None = None) -> None:
+        """Remove a job: what it has accepted is finished, `on_stop` runs, then it is gone. Raises `UnknownJob` if
+        there was never one, unless `missing_ok`."""
+        await self._home.run(operations.unschedule, id, missing_ok, timeout_s)
+
+    async def pause(self, id: str, *, timeout_s: float | None = None) -> None:
+        """No new turns; messages wait, timers too. The running turn may finish."""
+        await self._home.run(operations.pause, id, timeout_s)
+
+    async def resume(self, id: str, *, timeout_s: float | None = None) -> None:
+        """Go on after `pause`, `cancel` or a failure."""
+        await self._home.run(operations.resume, id, timeout_s)
+
+    async def cancel(self, id: str, *, timeout_s: float | None = None) -> None:
+        """Pause the job and end its running turn, which stays first in its queue."""
+        await self._home.run(operations.cancel, id, timeout_s)
+
+    async def retry(self, id: str, *, skip: bool = False, timeout_s: float | None = None) -> bool:
+        """Try again what made the job fail; with `skip`, make a dead letter of it and go on with the next.
+        False: the job has not failed."""
+        return await self._home.run(operations.retry, id, skip, timeout_s)
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    async def publish(
+        self, to: str | Topic, message: Any, *, id: str = "", timeout_s: float | None = None
+    ) -> None:
+        """A message to a job (its id) or to every subscriber of a `Topic`. Returns once it is stored with its
+        backups: it will take effect exactly once. Raises `Backlogged` after the deadline.
+
+        With an `id`, a repetition has no effect, also after a crash of the publisher.
+        """
+        await self._home.run(operations.publish, to, message, id, timeout_s)
+
+    async def publish_many(
+        self,
+        messages: Iterable[tuple[str | Topic, Any]],
+        *,
+        ids: Iterable[str] | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Many messages at once: pairs of a job's id or a `Topic`, and a message. In order for each address. All are
+        checked before the first is sent; the `unstored` of `Backlogged` lists what is not known to be stored."""
+        await self._home.run(operations.publish_many, messages, ids, timeout_s)
+
+    async def broadcast(
+        self, job_type: JobTarget, message: Any, *, id: str = "", timeout_s: float | None = None
+    ) -> None:
+        """A message to every job of a type."""
+        await self._home.run(operations.broadcast, job_type, message, id, timeout_s)
+
+    async def ask(self, to: str, message: Any, *, id: str = "", timeout_s: float | None = None) -> Any:
+        """A message that wants the handler's result: returns it once the turn is committed. Raises `UnknownJob`,
+        `JobFailed`, or `NotDone` after the deadline (the turn may still run)."""
+        return await self._home.run(operations.ask, to, message, id, timeout_s)
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    async def state(self, id: str, *, timeout_s: float | None = None) -> Any:
+        """The job's committed state, from its owner: an instance of its class, or a dict where that is unknown."""
+        return await self._home.run(operations.state, id, timeout_s)
+
+    async def describe(self, id: str, *, timeout_s: float | None = None) -> JobDescription:
+        """All that is known of one job."""
+        return await self._home.run(operations.describe, id, timeout_s)
+
+    async def jobs(self, *, timeout_s: float | None = None) -> list[JobSummary]:
+        """Every job, by id."""
+        return await self._home.run(operations.jobs, timeout_s)
+
+    async def nodes(self) -> list[NodeInfo]:
+        """The nodes that have lately said that they are there."""
+        return await self._home.run(operations.nodes)
+
+    async def partitions(self, *, timeout_s: float | None = None) -> list[PartitionStatus]:
+        """How each partition stands, from its owner."""
+        return await self._home.run(operations.partitions, timeout_s)
+
+    async def topics(self, *, timeout_s: float | None = None) -> dict[str, int]:
+        """Topics, and how many jobs subscribe to each."""
+        return await self._home.run(operations.topics, timeout_s)
+
+    # -- dead letters -----------------------------------------------------------------------------
+
+    async def dead_letters(self, *, timeout_s: float | None = None) -> list[DeadLetter]:
+        """Messages that no job could take, oldest first."""
+        return await self._home.run(operations.dead_letters, timeout_s)
+
+    async def replay(self, letters: Iterable[DeadLetter], *, timeout_s: float | None = None) -> int:
+        """Deliver dead letters again; returns how many were still there."""
+        return await self._home.run(operations.exhume, letters, True, timeout_s)
+
+    async def discard(self, letters: Iterable[DeadLetter], *, timeout_s: float | None = None) -> int:
+        """Throw dead letters away; returns how many were still there."""
+        return await self._home.run(operations.exhume, letters, False, timeout_s)

@@ -1,0 +1,134 @@
+"""What the public methods of clients do, on the core: the one place for `Client` and `SyncClient` alike."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+import trio
+
+from tenure.clients.views import DeadLetter, JobDescription, JobSummary, PartitionStatus
+from tenure.scheduler.assignment import NodeInfo
+from tenure.scheduler.client import GridClient
+from tenure.scheduler.errors import Mistake, TenureError, UnknownJob
+from tenure.scheduler.jobtype import Job, JobType
+from tenure.scheduler.topic import Topic
+
+__all__ = ["JobSpec", "JobTarget"]
+
+JobTarget = type[Job] | Callable[..., Any] | JobType | str
+"""A registered class or function, its registered name, or (where nodes allow it) any callable."""
+
+JobSpec = tuple[JobTarget, str, Mapping[str, Any]]
+"""(job type, id, parameters), as `schedule_many` takes them."""
+
+AT_ONCE_MAX = 64
+
+
+async def schedule(
+    client: GridClient, job_type: JobTarget, id: str, parameters: Mapping[str, Any], timeout_s: float | None
+) -> None:
+    await client.directory.schedule(job_type, id, dict(parameters), deadline_s=timeout_s)
+
+
+async def schedule_many(client: GridClient, jobs: Iterable[JobSpec], timeout_s: float | None) -> None:
+    specs = [_checked(spec) for spec in jobs]
+    failures: list[TenureError] = []
+    limiter = trio.CapacityLimiter(AT_ONCE_MAX)
+
+    async def one(job_type: JobTarget, id: str, parameters: Mapping[str, Any]) -> None:
+        async with limiter:
+            try:
+                await schedule(client, job_type, id, parameters, timeout_s)
+            except TenureError as error:
+                failures.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for spec in specs:
+            nursery.start_soon(one, *spec)
+    if failures:
+        if len(failures) > 1:
+            failures[0].add_note(f"{len(failures)} of {len(specs)} jobs could not be scheduled; the others were")
+        raise failures[0]
+
+
+def _checked(spec: Any) -> JobSpec:
+    if not (isinstance(spec, tuple) and len(spec) == 3 and isinstance(spec[2], Mapping)):
+        raise Mistake(f"schedule_many takes tuples of a job type, an id and a dict of parameters, not {spec!r}")
+    return spec
+
+
+async def unschedule(client: GridClient, id: str, missing_ok: bool, timeout_s: float | None) -> None:
+    try:
+        await client.directory.want(id, "removed", deadline_s=timeout_s)
+    except UnknownJob:
+        if not missing_ok:
+            raise
+
+
+async def pause(client: GridClient, id: str, timeout_s: float | None) -> None:
+    await client.directory.want(id, "paused", deadline_s=timeout_s)
+
+
+async def resume(client: GridClient, id: str, timeout_s: float | None) -> None:
+    await client.directory.want(id, "running", deadline_s=timeout_s)
+
+
+async def cancel(client: GridClient, id: str, timeout_s: float | None) -> None:
+    await client.directory.cancel(id, deadline_s=timeout_s)
+
+
+async def retry(client: GridClient, id: str, skip: bool, timeout_s: float | None) -> bool:
+    return await client.directory.retry(id, skip=skip, deadline_s=timeout_s)
+
+
+async def publish(client: GridClient, to: str | Topic, message: Any, id: str, timeout_s: float | None) -> None:
+    await client.publish(to, message, id=id, deadline_s=timeout_s)
+
+
+async def publish_many(
+    client: GridClient,
+    messages: Iterable[tuple[str | Topic, Any]],
+    ids: Iterable[str] | None,
+    timeout_s: float | None,
+) -> None:
+    await client.publish_many(messages, ids=ids, deadline_s=timeout_s)
+
+
+async def broadcast(client: GridClient, job_type: JobTarget, message: Any, id: str, timeout_s: float | None) -> None:
+    await client.broadcast(job_type, message, id=id, deadline_s=timeout_s)
+
+
+async def ask(client: GridClient, to: str, message: Any, id: str, timeout_s: float | None) -> Any:
+    return await client.ask(to, message, id=id, deadline_s=timeout_s)
+
+
+async def state(client: GridClient, id: str, timeout_s: float | None) -> Any:
+    return await client.state(id, deadline_s=timeout_s)
+
+
+async def describe(client: GridClient, id: str, timeout_s: float | None) -> JobDescription:
+    return cast(JobDescription, await client.directory.describe(id, deadline_s=timeout_s))
+
+
+async def jobs(client: GridClient, timeout_s: float | None) -> list[JobSummary]:
+    return cast(list[JobSummary], await client.directory.jobs(deadline_s=timeout_s))
+
+
+async def nodes(client: GridClient) -> list[NodeInfo]:
+    return await client.directory.nodes()
+
+
+async def partitions(client: GridClient, timeout_s: float | None) -> list[PartitionStatus]:
+    return cast(list[PartitionStatus], await client.directory.partitions(deadline_s=timeout_s))
+
+
+async def topics(client: GridClient, timeout_s: float | None) -> dict[str, int]:
+    return await client.directory.topics(deadline_s=timeout_s)
+
+
+async def dead_letters(client: GridClient, timeout_s: float | None) -> list[DeadLetter]:
+    return cast(list[DeadLetter], await client.directory.dead_letters(deadline_s=timeout_s))
+
+
+async def exhume(client: GridClient, letters: Iterable[DeadLetter], replay: bool, timeout_s: float | None) -> int:
+    plain = [cast(dict[str, Any], letter) for letter in letters]
+    return await client.directory.exhume(plain, replay=replay, deadline_s=timeout_s)

@@ -1,0 +1,47 @@
+"""A cluster of one's own: one member as a child process, and a node in this process that runs its job types.
+
+It ends with whoever opened it, and so does its data: for trying things out, and for tests.
+"""
+
+import os
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from tenure.connect import wall_clock_ms
+from tenure.listeners import listening
+from tenure.members import MemberSettings, free_port, open_member
+from tenure.scheduler.cluster import find_or_form
+from tenure.scheduler.grid.hazelcast import HazelcastGrid, HazelcastSettings
+from tenure.scheduler.grid.port import Grid
+from tenure.scheduler.host import Host
+from tenure.scheduler.jobtype import Registry
+from tenure.scheduler.node import Node
+from tenure.scheduler.settings import NodeSettings
+
+__all__ = ["open_embedded"]
+
+
+@asynccontextmanager
+async def open_embedded(registry: Registry, settings: NodeSettings | None = None) -> AsyncIterator[Grid]:
+    """A connection to a cluster that is there only for this."""
+    name = f"embedded-{os.getpid()}-{secrets.token_hex(4)}"
+    member = MemberSettings(cluster_name=name, port=free_port(), backups=0)
+    async with (
+        open_member(member) as running,
+        HazelcastGrid.connect(
+            HazelcastSettings(cluster_name=name, addresses=(f"{running.address[0]}:{running.address[1]}",), backups=0)
+        ) as grid,
+        trio.open_nursery() as nursery,
+    ):
+        cluster = await find_or_form(grid, name)
+        host = Host(
+            grid, name, registry, wall_clock_ms, cluster.formation, cluster.incarnation, settings or NodeSettings()
+        )
+        node = Node(host, listening, name=name, pid=os.getpid())
+        await nursery.start(node.run)
+        yield grid
+        await node.drain()
+        nursery.cancel_scope.cancel()

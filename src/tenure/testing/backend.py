@@ -1,0 +1,116 @@
+"""What a testing cluster does on some kind of grid; and how one is set up."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from tenure.application import Source
+from tenure.clients.trio_thread import Opening
+from tenure.scheduler.client import GridClient
+from tenure.scheduler.errors import Mistake
+from tenure.scheduler.jobtype import Registry
+from tenure.scheduler.settings import ClientSettings, NodeSettings
+
+__all__ = ["Backend", "GridName", "Plan"]
+
+GridName = Literal["memory", "hazelcast"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a testing cluster is to be."""
+
+    nodes: int
+    members: int
+    grid: GridName
+    app: Source
+    partitions: int | None
+    backups: int
+    settings: NodeSettings
+    seed: int
+    start: datetime | None
+    faults: Any
+
+    def __post_init__(self) -> None:
+        if self.grid not in ("memory", "hazelcast"):
+            raise Mistake(f"grid is 'memory' or 'hazelcast', not {self.grid!r}")
+        if self.nodes < 0 or self.members < 1 or self.backups < 0:
+            raise Mistake("a cluster has no negative number of nodes or backups, and at least one member")
+        if self.partitions is not None and self.partitions < 1:
+            raise Mistake(f"a cluster has at least one partition, not {self.partitions}")
+        if self.start is not None and self.start.tzinfo is None:
+            raise Mistake(f"start {self.start!r} has no time zone; say datetime(…, tzinfo=UTC)")
+
+    def opening(self) -> "Opening[Backend]":
+        """How to open it."""
+        if self.grid == "hazelcast":
+            from tenure.testing.hazelcast_cluster import open_hazelcast
+
+            return lambda: open_hazelcast(self)
+        from tenure.testing.memory_cluster import open_memory
+
+        return lambda: open_memory(self)
+
+
+class Backend(ABC):
+    """A running cluster. Nodes and members have numbers from 0 that are never used again."""
+
+    now_ms: Callable[[], int]
+    """What the clocks of its nodes show."""
+
+    @abstractmethod
+    def open_client(
+        self, registry: Registry | None, settings: ClientSettings | None
+    ) -> AbstractAsyncContextManager[GridClient]:
+        """A client with a connection of its own."""
+
+    async def now(self) -> datetime:
+        """What the clocks of its nodes show."""
+        return datetime.fromtimestamp(self.now_ms() / 1000, UTC)
+
+    @abstractmethod
+    async def nodes(self) -> list[int]:
+        """The nodes that live, paused ones too."""
+
+    @abstractmethod
+    async def members(self) -> list[int]:
+        """The members that live."""
+
+    @abstractmethod
+    async def add_node(self, app: Source = None) -> int:
+        """A node more; returns when it serves its share."""
+
+    @abstractmethod
+    async def kill(self, node: int) -> None:
+        """As kill -9."""
+
+    @abstractmethod
+    async def pause(self, node: int) -> None:
+        """As SIGSTOP."""
+
+    @abstractmethod
+    async def unpause(self, node: int) -> None:
+        """As SIGCONT."""
+
+    @abstractmethod
+    async def drain(self, node: int) -> None:
+        """Let it hand over and go; returns when it has ended."""
+
+    @abstractmethod
+    async def add_member(self) -> int:
+        """A member more; returns when it has joined."""
+
+    @abstractmethod
+    async def kill_member(self, member: int) -> None:
+        """As kill -9."""
+
+
+def pick(things: dict[int, Any], number: int, what: str) -> Any:
+    """The living thing of this number."""
+    if number not in things:
+        living = ", ".join(map(str, sorted(things))) or "none"
+        raise Mistake(f"no {what} {number!r} lives; there are: {living}")
+    return things[number]

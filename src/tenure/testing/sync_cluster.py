@@ -1,0 +1,118 @@
+"""The testing cluster for plain tests: it lives in a thread of its own.
+
+
+Made from cluster.py by tests/api/shells.py: edit that one.
+"""
+
+from datetime import datetime
+from types import TracebackType
+
+from tenure.application import Source
+from tenure.clients.sync_client import SyncClient
+from tenure.clients.homes import SyncHome
+from tenure.scheduler.grid.memory.faults import Faults
+from tenure.scheduler.jobtype import Registry
+from tenure.scheduler.settings import ClientSettings, NodeSettings
+from tenure.testing.backend import Backend, GridName, Plan
+
+__all__ = ["SyncCluster"]
+
+
+class SyncCluster:
+    """A Tenure cluster for tests, whose nodes and members can be killed, paused and added:
+
+        with tenure.testing.SyncCluster(nodes=2) as cluster, cluster.client() as client:
+            ...
+
+    Nodes and members are named by numbers that begin at 0 and are never used again.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 2,
+        members: int = 2,
+        grid: GridName = "memory",
+        app: Source = None,
+        *,
+        partitions: int | None = None,
+        backups: int = 1,
+        settings: NodeSettings | None = None,
+        seed: int = 0,
+        start: datetime | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        """`app` is what its nodes run: a file (`app.py`), a module, a registry, or what this process has
+        registered. On the memory grid, `seed` decides what chance decides, `start` is what the clocks show at
+        first (now, by default; they go on with trio's clock), and `faults` make the grid as bad as a real one.
+        """
+        plan = Plan(
+            nodes=nodes,
+            members=members,
+            grid=grid,
+            app=app,
+            partitions=partitions,
+            backups=backups,
+            settings=settings or NodeSettings(),
+            seed=seed,
+            start=start,
+            faults=faults,
+        )
+        self._home: SyncHome[Backend] = SyncHome(plan.opening())
+
+    def __enter__(self) -> "SyncCluster":
+        self._home.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._home.close(kind, raised, trace)
+
+    def client(self, *, registry: Registry | None = None, settings: ClientSettings | None = None) -> SyncClient:
+        """A client, with a connection of its own; to be opened with `with`. It knows the nodes' job types, unless
+        it gets a `registry`."""
+        return SyncClient._in(self._home.inside(lambda backend: backend.open_client(registry, settings)))
+
+    def now(self) -> datetime:
+        """What the clocks of its nodes show."""
+        return self._home.run(lambda backend: backend.now())
+
+    # -- nodes ------------------------------------------------------------------------------------
+
+    def nodes(self) -> list[int]:
+        """The nodes that live, paused ones too."""
+        return self._home.run(lambda backend: backend.nodes())
+
+    def add_node(self, app: Source = None) -> int:
+        """A node more, of another application if one is given; returns its number when it serves its share."""
+        return self._home.run(lambda backend: backend.add_node(app))
+
+    def kill(self, node: int) -> None:
+        """End a node at once, as kill -9 does: nothing is closed."""
+        self._home.run(lambda backend: backend.kill(node))
+
+    def pause(self, node: int) -> None:
+        """Freeze a node, as SIGSTOP does: others take over, and it knows nothing of that when it wakes up."""
+        self._home.run(lambda backend: backend.pause(node))
+
+    def unpause(self, node: int) -> None:
+        """Let a paused node go on."""
+        self._home.run(lambda backend: backend.unpause(node))
+
+    def drain(self, node: int) -> None:
+        """Let a node hand over its partitions; returns when it has ended."""
+        self._home.run(lambda backend: backend.drain(node))
+
+    # -- members ----------------------------------------------------------------------------------
+
+    def members(self) -> list[int]:
+        """The members that live."""
+        return self._home.run(lambda backend: backend.members())
+
+    def add_member(self) -> int:
+        """A member more; returns its number when it has joined."""
+        return self._home.run(lambda backend: backend.add_member())
+
+    def kill_member(self, member: int) -> None:
+        """End a member at once, as kill -9 does, with all that it holds."""
+        self._home.run(lambda backend: backend.kill_member(member))
