@@ -8,14 +8,14 @@ child when its parent dies follows the *thread* that started it, and ours are sh
 is a forked shell of under a megabyte. A line through the pipe ends it in peace.
 """
 
-import os
 import subprocess
 from pathlib import Path
 
+from tenure.members.archive import Archive
 from tenure.members.java import Java
 from tenure.members.settings import HAZELCAST_VERSION, MemberSettings
 
-__all__ = ["Archive", "jvm_command", "release", "spawn"]
+__all__ = ["jvm_command", "release", "spawn"]
 
 _MAIN = "com.hazelcast.core.server.HazelcastMemberStarter"
 
@@ -31,39 +31,8 @@ _OPENED = (
 _LIFELINE = 'exec 3<&0; { read -r _ <&3 || kill -9 $$; } >/dev/null 2>&1 & exec "$@" 3<&- </dev/null'
 
 
-class Archive:
-    """The archive of loaded classes that halves a member's start; one per Java and jar.
-
-    Java takes it if it fits and ignores it otherwise. It is written when a Java that was told so exits in
-    peace, under another name first, so that no member ever maps half of one.
-    """
-
-    def __init__(self, folder: Path, java: Java, jar: Path) -> None:
-        self.path = folder / f"{jar.stem}-java{java.version.replace('/', '_')}.jsa"
-        self.unfinished = folder / f".{self.path.name}.{os.getpid()}-{os.urandom(4).hex()}"
-
-    def options(self, *, record: bool) -> list[str]:
-        quiet = ["-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr"]
-        if self.path.exists():
-            return [f"-XX:SharedArchiveFile={self.path}", *quiet]
-        return [f"-XX:ArchiveClassesAtExit={self.unfinished}", *quiet] if record else []
-
-    def keep(self) -> bool:
-        """Put in place what the member wrote on its way out, if it did."""
-        try:
-            self.unfinished.replace(self.path)
-        except OSError:
-            return False
-        return True
-
-    def discard(self) -> None:
-        self.unfinished.unlink(missing_ok=True)
-
-
-def jvm_command(
-    settings: MemberSettings, java: Java, jar: Path, config: Path, archive: Archive | None, *, record: bool
-) -> list[str]:
-    """The member's command line. `record`: this run may write the class-data archive when it exits."""
+def jvm_command(settings: MemberSettings, java: Java, jar: Path, config: Path, archive: Archive) -> list[str]:
+    """The member's command line."""
     return [
         str(java.executable),
         f"-Xms{settings.heap_initial_mib}m",
@@ -71,7 +40,7 @@ def jvm_command(
         "-XX:+UseSerialGC",  # the smallest and, on few cores, the quickest to start
         "-XX:+ExitOnOutOfMemoryError",  # a member without memory is worse than none
         "-XX:-UsePerfData",
-        *(archive.options(record=record) if archive else ()),
+        *archive.options(),
         *(f"--add-opens={module}=ALL-UNNAMED" for module in _OPENED),
         "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
         f"-Dhazelcast.config={config}",

@@ -18,17 +18,21 @@ from pathlib import Path
 import platformdirs
 import trio
 
+from tenure.members.archive import Archive
 from tenure.members.config import member_config
 from tenure.members.errors import MemberDidNotStart, MemberError, StoodAlone, TooLittleMemory
 from tenure.members.jar import Progress, cache_dir, fetch_jar
 from tenure.members.java import Java, find_java
-from tenure.members.launch import Archive, jvm_command, release, spawn
+from tenure.members.launch import jvm_command, release, spawn
 from tenure.members.logs import Migrations, Standing, diagnose, host_not_here, port_taken, read_standing
 from tenure.members.settings import Address, MemberSettings, memory_total_mib
 
 __all__ = ["Member", "free_port", "open_member", "open_members", "prepare", "settle", "start_member"]
 
 _POLL_S = 0.02
+_IN_PEACE = 0, 128 + signal.SIGTERM
+"""How Java exits when it was asked to and has done all that it had to."""
+
 _CALM_S = 2.0
 """How long after a change of members migrations may still begin; after a graceful leave there are none."""
 
@@ -85,6 +89,7 @@ class Member:
             self._process.kill()
             self._process.wait()
             self._tidy()
+            self._archive.discard()
 
     def pause(self) -> None:
         """Freeze it where it stands (SIGSTOP): its connections stay open, and nothing answers."""
@@ -106,7 +111,7 @@ class Member:
                 await self.wait()
         finally:
             self.kill()
-        if not waiting.cancelled_caught:
+        if self._process.returncode in _IN_PEACE:
             self._archive.keep()
         return not waiting.cancelled_caught
 
@@ -140,6 +145,7 @@ async def open_members(
 
     They listen at `ports`, by default at free ones.
     """
+    await prepare(settings, progress=progress)
     ports = ports or [free_port(settings.host) for _ in range(settings.member_count)]
     addresses = tuple((settings.host, port) for port in ports)
     async with AsyncExitStack() as stack:
@@ -176,11 +182,14 @@ async def settle(members: Sequence[Member], *, timeout_s: float = 30.0) -> None:
 
 
 async def prepare(settings: MemberSettings | None = None, *, progress: Progress | None = None) -> tuple[Java, Path]:
-    """Do once what makes later starts quick: fetch the jar, and archive the classes that a member loads."""
+    """Do once what makes later starts quick: fetch the jar, and archive the classes that a member loads.
+
+    Takes some seconds the first time. Starting a member does not need it.
+    """
     settings = settings or MemberSettings()
     java = await trio.to_thread.run_sync(find_java, settings.java_home)
     jar = await trio.to_thread.run_sync(fetch_jar, progress)
-    if not Archive(cache_dir(), java, jar).path.exists():
+    if Archive(cache_dir(), java, jar).wanted:
         trial = replace(settings, cluster_name=f"archive-{os.urandom(4).hex()}", port=0, join=(), log_file=None)
         async with open_member(trial):
             pass
@@ -200,7 +209,7 @@ async def start_member(settings: MemberSettings, *, progress: Progress | None = 
     log_file.parent.mkdir(parents=True, exist_ok=True)
     archive = Archive(cache_dir(), java, jar)
     config = _write_config(settings)
-    command = jvm_command(settings, java, jar, config, archive, record=True)
+    command = jvm_command(settings, java, jar, config, archive)
     try:
         member = Member(settings, spawn(command, log_file), log_file, config, archive)
     except OSError as error:
@@ -211,7 +220,6 @@ async def start_member(settings: MemberSettings, *, progress: Progress | None = 
         await _ready(member)
     except BaseException:
         member.kill()
-        archive.discard()
         raise
     return member
 
