@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.inlanes import PROOF
 from tenure.scheduler.keys import WATERMARK, is_partition_sender, slot_key
 from tenure.scheduler.wire import encode
 
@@ -57,9 +58,11 @@ class Forgetting:
         return silent[:AT_ONCE_MAX]
 
     async def _prove_empty(self, key: bytes) -> bool:
-        # What we put there is undecodable as a batch on purpose, and below the cursors once it counts.
+        # What we put there is no batch, on purpose, and lies below the watermark once it counts.
         grid, partition = self.tenure.host.grid, self.tenure.partition
-        return await grid.put_if_absent(Map.INBOX, partition, key, encode(None)) is None
+        there = await grid.put_if_absent(Map.INBOX, partition, key, PROOF)
+        # Ours of an earlier try, or a former tenure's; such an answer may be out of date, a conditional write is not.
+        return there is None or (there == PROOF and await grid.replace_if_same(Map.INBOX, partition, key, PROOF, PROOF))
 
     def _forget(self, sender: bytes, cursor: tuple[int, int]) -> None:
         tenure = self.tenure

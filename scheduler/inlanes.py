@@ -11,9 +11,12 @@ from typing import NamedTuple
 
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
 from tenure.scheduler.keys import is_partition_sender, slot_key, split_slot_key
-from tenure.scheduler.wire import Batch, decode
+from tenure.scheduler.wire import Batch, decode, encode
 
-__all__ = ["InLanes", "Slot", "is_passed"]
+__all__ = ["PROOF", "InLanes", "Slot", "is_passed"]
+
+PROOF = encode(None)
+"""What is put into a lane's next slot to prove that nothing was there. It is no message."""
 
 
 class Slot(NamedTuple):
@@ -59,6 +62,8 @@ class InLanes:
         sender, lane, n = parts
         if self.is_consumed(sender, lane, n):
             return False
+        if value == PROOF:
+            return True
         slots = self.waiting.get(sender)
         if slots is None:
             slots = self.waiting[sender] = {}
