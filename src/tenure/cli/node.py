@@ -75,7 +75,7 @@ def node(
     import trio
 
     from tenure.members import rich_progress
-    from tenure.nodes import ClusterAddress, load_application
+    from tenure.nodes import load
     from tenure.nodes.logs import set_up_logs
     from tenure.nodes.process import NodeOptions, run_node
 
@@ -85,7 +85,7 @@ def node(
     if turn_deadline is not None:
         changed["drain_deadline_s"] = turn_deadline
     options = NodeOptions(
-        cluster=ClusterAddress.parse(cluster) if cluster else None,
+        cluster=cluster or None,
         name=name,
         prefer_network=_network(prefer_network),
         allow_unsafe_members=allow_unsafe_members,
@@ -97,7 +97,7 @@ def node(
         settings=node_settings(set or [], changed),
     )
     set_up_logs(json=output.json, level=log_level)
-    application = load_application(app)
+    application = load(app)
     progress = rich_progress() if sys.stderr.isatty() else None
     trio.run(lambda: run_node(options, application, lambda ready: _announce(ready, as_json=output.json), progress=progress))
     return Exit.DONE

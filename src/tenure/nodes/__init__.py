@@ -1,25 +1,10 @@
-"""The process behind `tenure node`: it loads an application, joins a cluster, runs jobs, and drains when it is told to go.
+"""The process behind `tenure node`: it loads an application, joins a cluster, runs jobs, and drains when it is told to go."""
 
-Imports are lazy where they are slow: a command that only needs an address should not wait for a grid client.
-"""
-
-from tenure.nodes.address import ClusterAddress
-from tenure.nodes.application import Application, load_application
-from tenure.nodes.errors import (
-    ApplicationError,
-    ClusterLost,
-    ClusterReplaced,
-    GridGone,
-    MemberEnded,
-    NodeError,
-    NotDrained,
-    UnsafeMembers,
-)
+from tenure.nodes.application import Application, load
+from tenure.nodes.errors import ClusterLost, ClusterReplaced, GridGone, MemberEnded, NodeError, NotDrained, UnsafeMembers
 
 __all__ = [
     "Application",
-    "ApplicationError",
-    "ClusterAddress",
     "ClusterLost",
     "ClusterReplaced",
     "GridGone",
@@ -27,5 +12,5 @@ __all__ = [
     "NodeError",
     "NotDrained",
     "UnsafeMembers",
-    "load_application",
+    "load",
 ]

@@ -3,7 +3,6 @@
 from tenure.scheduler.errors import Final, TenureError, TryAgain
 
 __all__ = [
-    "ApplicationError",
     "ClusterLost",
     "ClusterReplaced",
     "GridGone",
@@ -16,10 +15,6 @@ __all__ = [
 
 class NodeError(TenureError):
     """A node could not start or go on."""
-
-
-class ApplicationError(NodeError):
-    """The application can't be loaded; the text has the file and line."""
 
 
 class UnsafeMembers(NodeError, Final):

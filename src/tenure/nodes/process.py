@@ -13,21 +13,21 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import structlog
 import trio
 
+from tenure.connect import parse_cluster
 from tenure.listeners import listening
 from tenure.members import Progress, Standard, Verdict, check_members
-from tenure.nodes.address import ClusterAddress
 from tenure.nodes.application import Application
 from tenure.nodes.embedded import open_embedded
 from tenure.nodes.errors import NotDrained, UnsafeMembers
 from tenure.nodes.guard import guard, join_cluster
 from tenure.nodes.whereabouts import announced
-from tenure.scheduler.grid.hazelcast import HazelcastGrid, HazelcastSettings
+from tenure.scheduler.grid.hazelcast import HazelcastGrid
 from tenure.scheduler.grid.port import GridError, Map, OwnershipEvent
 from tenure.scheduler.host import Host
 from tenure.scheduler.node import NODE_PREFIX, Node
@@ -46,8 +46,8 @@ READY_AFTER_S_MAX = 15.0
 class NodeOptions:
     """How a node is run; what it does with jobs is in `settings`."""
 
-    cluster: ClusterAddress | None = None
-    """None: an embedded member."""
+    cluster: str | None = None
+    """`NAME@host:port,…`. None: an embedded member."""
 
     name: str = ""
     prefer_network: str | None = None
@@ -111,7 +111,7 @@ async def run_node(
                     await _settled(node)
                     start_s = round(time.monotonic() - began_s, 3)
                     started.set()
-                    on_ready(Ready(host.node, os.getpid(), str(address), cluster.formation, len(node.tenures), start_s))
+                    on_ready(Ready(host.node, os.getpid(), address, cluster.formation, len(node.tenures), start_s))
                     await stop.wait()
                     await _drain(node, options)
                     nursery.cancel_scope.cancel()
@@ -122,7 +122,7 @@ async def run_node(
 
 
 @asynccontextmanager
-async def _cluster(options: NodeOptions, progress: Progress | None) -> AsyncIterator[ClusterAddress]:
+async def _cluster(options: NodeOptions, progress: Progress | None) -> AsyncIterator[str]:
     if options.cluster is not None:
         yield options.cluster
         return
@@ -131,11 +131,10 @@ async def _cluster(options: NodeOptions, progress: Progress | None) -> AsyncIter
             yield address
 
 
-def _connect(options: NodeOptions, address: ClusterAddress) -> AbstractAsyncContextManager[HazelcastGrid]:
+def _connect(options: NodeOptions, address: str) -> AbstractAsyncContextManager[HazelcastGrid]:
     return HazelcastGrid.connect(
-        HazelcastSettings(
-            cluster_name=address.name,
-            addresses=address.members,
+        replace(
+            parse_cluster(address),
             prefer_network=options.prefer_network,
             connect_timeout_s=options.connect_timeout_s,
         )

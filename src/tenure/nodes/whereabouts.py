@@ -12,9 +12,6 @@ from pathlib import Path
 import platformdirs
 import psutil
 
-from tenure.nodes.address import ClusterAddress
-from tenure.scheduler.errors import Mistake
-
 __all__ = ["announced", "embedded_clusters"]
 
 
@@ -23,12 +20,12 @@ def _folder() -> Path:
 
 
 @contextmanager
-def announced(address: ClusterAddress) -> Iterator[None]:
+def announced(address: str) -> Iterator[None]:
     """While open, `embedded_clusters` finds this address. Not being able to write the note is no reason to stop."""
     note = _folder() / f"embedded-{os.getpid()}.json"
     with suppress(OSError):
         note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        note.write_text(json.dumps({"cluster": str(address), "started": psutil.Process().create_time()}))
+        note.write_text(json.dumps({"cluster": address, "started": psutil.Process().create_time()}))
     try:
         yield
     finally:
@@ -36,7 +33,7 @@ def announced(address: ClusterAddress) -> Iterator[None]:
             note.unlink()
 
 
-def embedded_clusters() -> list[ClusterAddress]:
+def embedded_clusters() -> list[str]:
     """The embedded clusters of this user's nodes on this machine."""
     found = []
     for note in sorted(_folder().glob("embedded-*.json")):
@@ -44,9 +41,9 @@ def embedded_clusters() -> list[ClusterAddress]:
             said = json.loads(note.read_text())
             pid = int(note.stem.rpartition("-")[2])
             if abs(psutil.Process(pid).create_time() - said["started"]) < 1:
-                found.append(ClusterAddress.parse(said["cluster"]))
+                found.append(str(said["cluster"]))
                 continue
-        except (OSError, ValueError, KeyError, TypeError, psutil.Error, Mistake):
+        except (OSError, ValueError, KeyError, TypeError, psutil.Error):
             pass
         with suppress(OSError):
             note.unlink()

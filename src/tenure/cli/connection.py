@@ -1,0 +1,101 @@
+"""A command's connection to its cluster, and what is said when nobody answers."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tenure.cli.ends import Unreachable, Usage, first_error
+from tenure.cli.options import Connection
+
+if TYPE_CHECKING:
+    from tenure.scheduler.client import GridClient
+    from tenure.scheduler.grid.hazelcast import HazelcastGrid
+
+__all__ = ["cluster_of", "connected", "connected_grid"]
+
+DEFAULT = "tenure@127.0.0.1:5701"
+
+
+def cluster_of(connection: Connection) -> str:
+    """The cluster that is meant: the one given, else the one embedded cluster of this machine, else the default."""
+    if connection.cluster:
+        return connection.cluster
+    from tenure.nodes.whereabouts import embedded_clusters
+
+    found = embedded_clusters()
+    if len(found) > 1:
+        raise Usage(f"Several nodes run embedded clusters here: choose with --cluster one of {', '.join(found)}.")
+    return found[0] if found else DEFAULT
+
+
+@asynccontextmanager
+async def connected_grid(connection: Connection) -> AsyncIterator["HazelcastGrid"]:
+    """A connection to the members. Raises `CannotConnect`."""
+    from tenure.connect import parse_cluster
+    from tenure.scheduler.grid.hazelcast import HazelcastGrid
+
+    settings = replace(parse_cluster(cluster_of(connection)), connect_timeout_s=connection.connect_timeout)
+    async with HazelcastGrid.connect(settings) as grid:
+        yield grid
+
+
+@asynccontextmanager
+async def connected(connection: Connection) -> AsyncIterator["GridClient"]:
+    """A client. When it waited in vain, the error says whether nodes are missing."""
+    from tenure.connect import wall_clock_ms
+    from tenure.nodes import load
+    from tenure.scheduler.client import open_client
+    from tenure.scheduler.errors import NotDone
+    from tenure.scheduler.jobtype import Registry
+    from tenure.scheduler.settings import ClientSettings
+
+    if not connection.timeout > 0:
+        raise Usage(f"--timeout is {connection.timeout:g}: give it more than 0 seconds.")
+    registry = load(connection.app).registry if connection.app else Registry()
+    settings = ClientSettings(publish_deadline_s=connection.timeout, ask_deadline_s=connection.timeout)
+    async with connected_grid(connection) as grid:
+        await _formed(grid, connection)
+        try:
+            async with open_client(grid, settings=settings, registry=registry, now_ms=wall_clock_ms) as client:
+                yield client
+        except BaseException as error:
+            if isinstance(first := first_error(error), NotDone):
+                raise await _diagnosed(grid, first) from error
+            raise
+
+
+async def _formed(grid: "HazelcastGrid", connection: Connection) -> None:
+    from tenure.scheduler.cluster import find
+    from tenure.scheduler.grid.port import GridError
+
+    try:
+        formed = await find(grid) is not None
+    except GridError as error:
+        raise Unreachable(f"The members of {cluster_of(connection)} do not answer: {error}. See `tenure doctor`.") from error
+    if not formed:
+        raise Unreachable(
+            f"The members of {cluster_of(connection)} are there, and no node has run on them yet: start one with `tenure node APP`."
+        )
+
+
+async def _diagnosed(grid: "HazelcastGrid", error: Exception) -> Exception:
+    from tenure.cli.nodes_seen import live_nodes
+    from tenure.scheduler.grid.port import GridError
+
+    try:
+        nodes = await live_nodes(grid)
+    except GridError:
+        return error
+    if not nodes:
+        return Unreachable(f"{str(error).rstrip('.')}: no node is running. Start one with `tenure node APP`.")
+    lost = sorted({partition for node in nodes for partition in node.lost})
+    if lost:
+        return Unreachable(f"{str(error).rstrip('.')}. Partitions are lost ({len(lost)} of them): see `tenure partitions`.")
+    return error
+
+
+def in_terminal() -> bool:
+    """Is somebody watching?"""
+    return os.isatty(2)

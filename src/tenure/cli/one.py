@@ -1,0 +1,190 @@
+"""Commands for one job: schedule, unschedule, ask, state, describe."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from tenure.cli.connection import connected
+from tenure.cli.ends import Exit, Failed, Unreachable, Usage
+from tenure.cli.options import Connection
+from tenure.cli.show import print_json, print_value, say
+
+if TYPE_CHECKING:
+    from tenure.scheduler.client import GridClient
+
+__all__ = ["ask", "borrow_type", "describe", "parse_json", "schedule", "state", "unschedule"]
+
+
+def schedule(
+    type: str,
+    id: str,
+    /,
+    *parameters: str,
+    params: str | None = None,
+    connection: Connection = Connection(),
+) -> int:
+    """Make a job. The same job again is fine; another definition under its id is refused.
+
+    Parameters
+    ----------
+    type
+        The name of a job type that the nodes know.
+    id
+        The job's id, which is also its address.
+    parameters
+        NAME=VALUE of the job's fields. Values are JSON; what is no JSON is text.
+    params
+        All parameters as one JSON object.
+    """
+    given = _parameters(parameters, params)
+
+    async def run() -> None:
+        async with connected(connection) as client:
+            if not connection.app:
+                await borrow_type(client, type)
+            await client.directory.schedule(type, id, given)
+
+    _run(run)
+    _done(connection, {"scheduled": id}, f"Job {id} is scheduled.")
+    return Exit.DONE
+
+
+def unschedule(id: str, /, *, connection: Connection = Connection()) -> int:
+    """Remove a job: its on_stop runs, then its state is gone.
+
+    Parameters
+    ----------
+    id
+        The job's id.
+    """
+
+    async def run() -> None:
+        async with connected(connection) as client:
+            await client.directory.want(id, "removed")
+
+    _run(run)
+    _done(connection, {"unscheduled": id}, f"Job {id} is removed.")
+    return Exit.DONE
+
+
+def ask(
+    id: str,
+    message: str,
+    /,
+    *,
+    message_id: Annotated[str, Parameter(name="--id")] = "",
+    connection: Connection = Connection(),
+) -> int:
+    """Send a message and print what the job's handler returns, once that is committed.
+
+    Parameters
+    ----------
+    id
+        The job's id.
+    message
+        The message, as JSON.
+    message_id
+        An id of the message: asked again under the same, it has no second effect.
+    """
+    decoded = parse_json(message, "the message")
+
+    async def run() -> Any:
+        async with connected(connection) as client:
+            return await client.ask(id, decoded, id=message_id)
+
+    print_value(_run(run), json=connection.json)
+    return Exit.DONE
+
+
+def state(id: str, /, *, connection: Connection = Connection()) -> int:
+    """Print a job's state, as committed after this question.
+
+    Parameters
+    ----------
+    id
+        The job's id.
+    """
+
+    async def run() -> Any:
+        async with connected(connection) as client:
+            return await client.state(id)
+
+    print_value(_run(run), json=connection.json)
+    return Exit.DONE
+
+
+def describe(id: str, /, *, connection: Connection = Connection()) -> int:
+    """Print all that is known of a job: state, timer, failure, what waits.
+
+    Parameters
+    ----------
+    id
+        The job's id.
+    """
+
+    async def run() -> Any:
+        async with connected(connection) as client:
+            return await client.directory.describe(id)
+
+    print_value(_run(run), json=connection.json)
+    return Exit.DONE
+
+
+def parse_json(text: str, what: str) -> Any:
+    """Raises `Usage`, with the place."""
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except ValueError as error:
+        raise Usage(f"{what} is no JSON ({error}): {text[:80]!r}; quote it for the shell, like '{{\"n\": 1}}'.") from error
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _parameters(pairs: tuple[str, ...], params: str | None) -> dict[str, Any]:
+    given = parse_json(params, "--params") if params else {}
+    if not isinstance(given, dict):
+        raise Usage("--params must be a JSON object, like '{\"total\": 10}'.")
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise Usage(f"{pair!r} is no parameter: write NAME=VALUE.")
+        try:
+            given[name] = json.loads(value, parse_constant=_no_constant)
+        except ValueError:
+            given[name] = value
+    return given
+
+
+async def borrow_type(client: "GridClient", name: str) -> None:
+    """Without the application at hand, the nodes' word is enough: they know the type, and check parameters."""
+    from tenure.cli.nodes_seen import said_nodes
+    from tenure.scheduler.jobtype import JobType
+
+    nodes = await said_nodes(client.grid)
+    if not nodes:
+        raise Unreachable("No node is running that could say which job types there are: start one with `tenure node APP`.")
+    versions = [node.types[name] for node in nodes if name in node.types]
+    if not versions:
+        known = ", ".join(sorted({known for node in nodes for known in node.types})) or "none"
+        raise Usage(f"No node knows job type {name!r} (known: {known}); register it in the nodes' application.")
+    client.registry.add(JobType(name, _by_name_only, version=max(versions)))
+
+
+def _by_name_only(ctx: Any, message: Any) -> None:
+    raise Failed("a command line runs no jobs")
+
+
+def _done(connection: Connection, result: dict[str, Any], sentence: str) -> None:
+    if connection.json:
+        print_json(result)
+    else:
+        say(sentence)
+
+
+def _run(work: Any) -> Any:
+    import trio
+
+    return trio.run(work)

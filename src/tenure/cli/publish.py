@@ -1,0 +1,230 @@
+"""`tenure publish`: one message, or many from standard input, with every rejected line named."""
+
+import itertools
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from cyclopts import Parameter
+
+from tenure.cli.connection import connected
+from tenure.cli.ends import Exit, Usage
+from tenure.cli.one import parse_json
+from tenure.cli.options import Connection
+from tenure.cli.show import print_json, say
+
+if TYPE_CHECKING:
+    from tenure.scheduler.client import GridClient
+
+__all__ = ["publish"]
+
+CHUNK_LINES = 5_000
+
+
+class Line(NamedTuple):
+    """One message of the input."""
+
+    number: int
+    to: str
+    message: Any
+    id: str
+
+
+class Rejected(NamedTuple):
+    """A line that was not sent, or is not known to be stored."""
+
+    line: int
+    why: str
+
+
+@dataclass
+class Outcome:
+    """What became of the input."""
+
+    stored: int = 0
+    rejected: list[Rejected] = field(default_factory=list)
+
+
+def publish(
+    to: str | None = None,
+    message: str | None = None,
+    /,
+    *,
+    message_id: Annotated[str, Parameter(name="--id")] = "",
+    topic: Annotated[bool, Parameter(negative="")] = False,
+    all: Annotated[bool, Parameter(negative="")] = False,
+    connection: Connection = Connection(),
+) -> int:
+    """Send messages: one, or many from standard input. Returns once they are stored: each takes effect exactly once.
+
+    With a message: that one. With an ID alone: each line of standard input is a message to it. With neither:
+    lines like {"to": "clicks", "message": {"n": 1}, "id": "order-17"}, where the id may be left out.
+
+    Parameters
+    ----------
+    to
+        The job's id (with --topic: a topic; with --all: a job type).
+    message
+        The message, as JSON.
+    message_id
+        An id of the message: sent again under the same, it has no second effect.
+    topic
+        ID is a topic: every subscriber gets the message.
+    all
+        ID is a job type: every job of it gets the message.
+    """
+    if topic and all:
+        raise Usage("--topic and --all can't both be meant.")
+    if message is not None and message != "-":
+        if to is None:
+            raise Usage("A message needs somebody to go to.")
+        return _publish_one(to, parse_json(message, "the message"), message_id, topic, all, connection)
+    if message_id or all:
+        raise Usage("--id and --all are for one message; give lines of standard input an id each.")
+    if sys.stdin.isatty():
+        raise Usage("No message was given: `tenure publish ID JSON`, or lines on standard input.")
+    return _publish_lines(to, topic, connection)
+
+
+def _publish_one(to: str, message: Any, id: str, topic: bool, all: bool, connection: Connection) -> int:
+    import trio
+
+    async def run() -> None:
+        async with connected(connection) as client:
+            if topic:
+                await client.publish_topic(to, message, id=id)
+            elif all:
+                from tenure.cli.one import borrow_type
+
+                if not connection.app:
+                    await borrow_type(client, to)
+                await client.broadcast(to, message, id=id)
+            else:
+                await client.publish(to, message, id=id)
+
+    trio.run(run)
+    if connection.json:
+        print_json({"stored": 1, "rejected": []})
+    return Exit.DONE
+
+
+def _publish_lines(to: str | None, topic: bool, connection: Connection) -> int:
+    import trio
+
+    outcome = Outcome()
+
+    async def run() -> None:
+        async with connected(connection) as client:
+            with _progress(sys.stdin) as advance:
+                for chunk in _chunks(enumerate(sys.stdin, 1)):
+                    await _publish_chunk(client, chunk, to, topic, outcome)
+                    advance(sum(len(text) for _, text in chunk))
+
+    trio.run(run)
+    if connection.json:
+        print_json({"stored": outcome.stored, "rejected": [rejected._asdict() for rejected in outcome.rejected]})
+    else:
+        for rejected in outcome.rejected:
+            say(f"line {rejected.line}: {rejected.why}")
+        say(f"{outcome.stored} messages stored, {len(outcome.rejected)} lines rejected.")
+    return Exit.FAILED if outcome.rejected else Exit.DONE
+
+
+async def _publish_chunk(
+    client: "GridClient", chunk: list[tuple[int, str]], to: str | None, topic: bool, outcome: Outcome
+) -> None:
+    from tenure.scheduler.errors import Backlogged
+    from tenure.scheduler.topic import Topic
+
+    lines = [line for number, text in chunk if (line := _parsed(number, text, to, outcome)) is not None]
+    if not topic:
+        lines = await _checked(client, lines, outcome)
+    pairs: list[tuple[str | Topic, Any]] = [(Topic(line.to) if topic else line.to, line.message) for line in lines]
+    try:
+        await client.publish_many(pairs, ids=[line.id for line in lines] if any(line.id for line in lines) else None)
+    except Backlogged as error:
+        unstored = {id(pair) for pair in error.unstored}
+        doubtful = [line for line, pair in zip(lines, pairs, strict=True) if id(pair) in unstored]
+        outcome.rejected += [Rejected(line.number, "not known to be stored: the cluster does not keep up") for line in doubtful]
+        outcome.stored += len(lines) - len(doubtful)
+    else:
+        outcome.stored += len(lines)
+
+
+def _parsed(number: int, text: str, to: str | None, outcome: Outcome) -> Line | None:
+    """The message of a line, or None: the line is empty, or rejected."""
+    if not text.strip():
+        return None
+    try:
+        return parse_line(number, text, to)
+    except ValueError as error:
+        outcome.rejected.append(Rejected(number, str(error)))
+        return None
+
+
+def parse_line(number: int, text: str, to: str | None) -> Line:
+    """Raises `ValueError` that says what is wrong with the line."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"no JSON: {error}") from error
+    if to is not None:
+        return Line(number, to, found, "")
+    if not isinstance(found, dict) or "to" not in found or "message" not in found:
+        raise ValueError('not of the form {"to": …, "message": …}')
+    if unknown := found.keys() - {"to", "message", "id"}:
+        raise ValueError(f"{', '.join(sorted(unknown))}: a line has only to, message and id")
+    if not isinstance(found["to"], str) or not found["to"] or len(found["to"]) > 500:
+        raise ValueError(f"to is {found['to']!r:.80}: an address is a text of 1 to 500 characters")
+    if not isinstance(found.get("id", ""), str):
+        raise ValueError(f"id is {found['id']!r:.80}: it must be a text")
+    return Line(number, found["to"], found["message"], found.get("id", ""))
+
+
+async def _checked(client: "GridClient", lines: list[Line], outcome: Outcome) -> list[Line]:
+    """The lines that fit; one that does not is rejected by itself, not with all the others of its chunk."""
+    import msgspec
+
+    from tenure.scheduler.errors import Mistake
+
+    if client.directory.checks_types():
+        await client.directory.learn_types({line.to for line in lines})
+    known, limit, good = client.directory.known_types, client.settings.message_bytes_max, []
+    for line in lines:
+        try:
+            body = msgspec.msgpack.encode(line.message)
+            if len(body) > limit:
+                raise ValueError(f"the message has {len(body)} bytes; the limit is {limit}")
+            if (type := known.get(line.to)) is not None:
+                type.check_message(body, line.to)
+        except (Mistake, ValueError, OverflowError) as error:
+            outcome.rejected.append(Rejected(line.number, str(error)))
+        else:
+            good.append(line)
+    return good
+
+
+def _chunks(lines: Iterable[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
+    iterator = iter(lines)
+    while chunk := list(itertools.islice(iterator, CHUNK_LINES)):
+        yield chunk
+
+
+@contextmanager
+def _progress(source: IO[str]) -> Iterator[Any]:
+    """A bar on a terminal; of known length if the input is a file."""
+    if not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    size = os.fstat(source.fileno()).st_size or None
+    columns = TextColumn("Publishing"), BarColumn(), TextColumn("{task.completed:,.0f} bytes"), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=size)
+        yield lambda count: bar.advance(task, count)

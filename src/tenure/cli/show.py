@@ -1,0 +1,68 @@
+"""How results are printed: JSON, one object a line, or for people."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+__all__ = ["as_json", "moment", "print_json", "print_table", "print_value", "say"]
+
+
+def as_json(value: Any) -> str:
+    """One line. What JSON has no word for is told by msgspec (bytes: base64; moments: ISO)."""
+    import msgspec
+
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, msgspec.EncodeError):
+        return msgspec.json.encode(_plain(value)).decode()
+
+
+def _plain(value: Any) -> Any:
+    """Maps with keys that JSON can't have get the keys' texts."""
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if value is None or isinstance(value, str | int | float | bool | bytes | datetime):
+        return value
+    return str(value)
+
+
+def print_json(value: Any) -> None:
+    print(as_json(value))
+
+
+def print_value(value: Any, *, json: bool) -> None:
+    """A result: as JSON either way, indented for people."""
+    import msgspec
+
+    text = as_json(value)
+    print(text if json else msgspec.json.format(text, indent=2))
+
+
+def say(text: str) -> None:
+    """What is said beside results."""
+    print(text, file=sys.stderr)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Columns that line up. On a terminal only as wide as that."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=max(80, console.measure(table).maximum + 4, 200))
+    console.print(table)
+
+
+def moment(at_ms: int) -> str:
+    """A time in this machine's zone; nothing where there is none."""
+    if not at_ms:
+        return ""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone().isoformat(sep=" ", timespec="seconds")
