@@ -1,0 +1,7 @@
+"""`python -m tenure.simulation`."""
+
+import sys
+
+from tenure.simulation.command import main
+
+sys.exit(main())

@@ -1,0 +1,30 @@
+"""The same seed, the same run: trio's own dice and the garbage collector are part of it."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from trio._core import _run
+
+__all__ = ["deterministic"]
+
+
+@contextmanager
+def deterministic(seed: int) -> Iterator[None]:
+    """While open, trio shuffles tasks by `seed`, and garbage is collected at fixed moments only.
+
+    trio has this switch for Hypothesis; it has no public name.
+    """
+    shuffler = _run._r
+    before = _run._ALLOW_DETERMINISTIC_SCHEDULING, shuffler.getstate(), gc.isenabled()
+    _run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
+    shuffler.seed(seed)
+    # A collection in mid-run could finalize an abandoned generator, and that is a task of trio's.
+    gc.disable()
+    try:
+        yield
+    finally:
+        _run._ALLOW_DETERMINISTIC_SCHEDULING = before[0]  # type: ignore[misc]
+        shuffler.setstate(before[1])
+        if before[2]:
+            gc.enable()

@@ -1,0 +1,93 @@
+"""The journal's promise, held against what was seen at the grid's port: one log for each partition.
+
+From stored records alone. Whatever its writer was told to be committed must lie on one chain of
+predecessors; along it epochs grow by one with each opening, and each epoch has one committer.
+"""
+
+from tenure.scheduler.errors import TenureError
+from tenure.scheduler.wire import Record, RecordKind, decode
+from tenure.simulation.histories import Findings
+from tenure.simulation.watched import Watcher
+
+__all__ = ["JournalCheck"]
+
+
+class JournalCheck(Watcher):
+    """Collects records as they are written and acknowledged; `findings` judges them."""
+
+    def __init__(self) -> None:
+        self._records: dict[int, dict[str, Record]] = {}
+        self._acknowledged: dict[int, dict[str, str]] = {}
+        self._wrong: list[str] = []
+
+    def written(self, writer: str, partition: int, key: bytes, value: bytes) -> None:
+        record = self._decode(partition, key, value)
+        if record is None:
+            return
+        known = self._records.setdefault(partition, {})
+        before = known.get(record.id)
+        if before is not None and (before.after, before.kind, before.epoch) != (record.after, record.kind, record.epoch):
+            self._wrong.append(f"partition {partition}: record {record.id} was written with two contents")
+        known[record.id] = record
+
+    def acknowledged(self, writer: str, partition: int, key: bytes, value: bytes) -> None:
+        record = self._decode(partition, key, value)
+        # An opening counts for nothing before its head is claimed, and others may have written it again.
+        if record is None or record.kind == RecordKind.OPENING:
+            return
+        self._acknowledged.setdefault(partition, {})[record.id] = writer
+
+    def _decode(self, partition: int, key: bytes, value: bytes) -> Record | None:
+        try:
+            return decode(value, Record)
+        except TenureError as error:
+            self._wrong.append(f"partition {partition}: slot {key.hex()} took what is no record: {error}")
+            return None
+
+    def commits(self, partition: int) -> int:
+        """How many records of turns their writers know to be committed."""
+        return len(self._acknowledged.get(partition, {}))
+
+    def findings(self) -> Findings:
+        """All that is wrong so far."""
+        found = Findings(wrong=list(self._wrong))
+        for partition, acknowledged in self._acknowledged.items():
+            records = self._records.get(partition, {})
+            tip = next(reversed(acknowledged))
+            chain = self._chain(records, tip, partition, found)
+            forked = [id for id in acknowledged if id not in chain]
+            if forked:
+                found.wrong.append(
+                    f"partition {partition}: committed, as {acknowledged[forked[0]]} was told, and not in the log that "
+                    f"ends with {tip}: {', '.join(forked[:5])}"
+                )
+            self._judge_epochs(partition, [records[id] for id in reversed(chain)], found)
+        return found
+
+    def _chain(self, records: dict[str, Record], tip: str, partition: int, found: Findings) -> dict[str, None]:
+        """The ids from the newest record back to the first."""
+        chain: dict[str, None] = {}
+        at = tip
+        while at:
+            record = records.get(at)
+            if record is None or at in chain:
+                found.wrong.append(f"partition {partition}: record {at} names a predecessor that was never written")
+                break
+            chain[at] = None
+            at = record.after
+        return chain
+
+    def _judge_epochs(self, partition: int, log: list[Record], found: Findings) -> None:
+        epoch, node = 0, ""
+        for record in log:
+            if record.kind == RecordKind.OPENING:
+                if record.epoch != epoch + 1:
+                    found.wrong.append(
+                        f"partition {partition}: opening {record.id} has epoch {record.epoch} after {epoch}"
+                    )
+                epoch, node = record.epoch, record.node
+            elif (record.epoch, record.node) != (epoch, node):
+                found.wrong.append(
+                    f"partition {partition}: {record.node} committed {record.id} in epoch {record.epoch}, which was "
+                    f"{node}'s epoch {epoch}"
+                )

@@ -1,0 +1,58 @@
+"""What a seed draws before it begins: the sizes of the cluster, and settings that are coarse in virtual time."""
+
+from dataclasses import dataclass
+from random import Random
+
+from tenure.scheduler.settings import ClientSettings, NodeSettings
+
+__all__ = ["Plan", "draw"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One cluster and how long it is worked on."""
+
+    nodes: int
+    members: int
+    partitions: int
+    work_s: float
+    settings: NodeSettings
+    client_settings: ClientSettings
+    quiet_s_max: float = 90.0
+    """After the last fault has healed, everything must be done within this time."""
+
+
+def draw(random: Random) -> Plan:
+    """Small clusters, short journals, narrow windows: whatever is rare in life is common here."""
+    lane_lifetime_s = random.choice((3600.0, 3600.0, 12.0))
+    return Plan(
+        nodes=random.randint(2, 4),
+        members=random.randint(2, 5),
+        partitions=random.randint(4, 8),
+        work_s=random.uniform(14.0, 22.0),
+        settings=NodeSettings(
+            heartbeat_s=1.0,
+            gone_after_s=2.5,
+            handoff_deadline_s=random.choice((0.5, 4.0)),
+            handoff_poll_s=0.1,
+            drain_deadline_s=random.choice((0.0, 2.0)),
+            sweep_s=3.0,
+            definitions_sweep_s=6.0,
+            group_messages_max=random.choice((8, 64, 4096)),
+            image_journal_bytes_min=random.choice((256, 2048, 65536)),
+            image_journal_slots_max=random.choice((2, 6, 20, 512)),
+            chunk_bytes_max=random.choice((300, 65536)),
+            mailbox_messages_max=random.choice((6, 10_000)),
+            crash_attempts_max=1000,
+            lane_lifetime_s=lane_lifetime_s,
+            lost_after_s=30.0,
+        ),
+        client_settings=ClientSettings(
+            publish_deadline_s=5.0,
+            ask_deadline_s=6.0,
+            window_slots=random.choice((1, 2, 8, 64)),
+            batch_messages_max=random.choice((3, 20, 2048)),
+            lane_lifetime_s=lane_lifetime_s,
+            reply_poll_s=0.5,
+        ),
+    )

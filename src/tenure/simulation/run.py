@@ -1,0 +1,150 @@
+"""One seed, one run: build a cluster, work, break things, heal, wait for quiet, judge."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+import trio
+from trio.testing import MockClock
+
+from tenure.scheduler.client import GridClient
+from tenure.scheduler.jobtype import Registry
+from tenure.simulation.chaos import Chaos
+from tenure.simulation.determinism import deterministic
+from tenure.simulation.histories import Findings
+from tenure.simulation.operations import Operations
+from tenure.simulation.plan import draw
+from tenure.simulation.processes import form, run_client
+from tenure.simulation.stage import World
+from tenure.simulation.trace import Trace
+from tenure.simulation.workloads import ALL, Workload
+
+__all__ = ["Outcome", "run_seed"]
+
+ROUNDS_MAX = 400_000
+"""So many rounds of trio's scheduler mean that the engine is busy for ever."""
+WORKLOADS_MAX = 4
+DRIVES_END_S_MAX = 60.0
+REGISTRY = Registry(*(type for workload in ALL for type in workload.types))
+"""The application of every simulated node."""
+
+
+@dataclass
+class Outcome:
+    """What came of one seed."""
+
+    seed: int
+    operations: Operations
+    trace: Trace
+    violations: list[str] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    workloads: list[str] = field(default_factory=list)
+    virtual_s: float = 0.0
+    elapsed_s: float = 0.0
+
+
+class _Rounds(trio.abc.Instrument):
+    """Ends a run in which time stands still although everybody is busy."""
+
+    def __init__(self) -> None:
+        self.world: World | None = None
+        self.left = ROUNDS_MAX
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.left -= 1
+        if not self.left and self.world is not None:
+            self.world.violate(f"busy for ever: {ROUNDS_MAX} rounds by {trio.current_time():.1f} s")
+
+
+def run_seed(seed: int, *, detailed: bool = False, workloads: Sequence[type[Workload]] = ()) -> Outcome:
+    """Run it. The same seed gives the same outcome and the same trace, whatever else this process has done."""
+    outcome = Outcome(seed, Operations(), Trace(detailed=detailed))
+    rounds = _Rounds()
+    begun_s = time.perf_counter()
+    with deterministic(seed):
+        trio.run(_run, outcome, workloads, rounds, clock=MockClock(autojump_threshold=0), instruments=[rounds])
+    outcome.elapsed_s = time.perf_counter() - begun_s
+    return outcome
+
+
+async def _run(outcome: Outcome, workloads: Sequence[type[Workload]], rounds: _Rounds) -> None:
+    dice = Random(f"{outcome.seed} plan")
+    async with trio.open_nursery() as nursery:
+        world = rounds.world = World(outcome.seed, draw(dice), REGISTRY, nursery, outcome.trace)
+        works = [workload(world) for workload in workloads or _choose(dice)]
+        outcome.operations, outcome.violations = world.operations, world.violations
+        outcome.workloads = [type(work).__name__ for work in works]
+        outcome.trace.tell("plan", f"{world.plan} {outcome.workloads}")
+        try:
+            await _whole(world, works)
+        finally:
+            counts = {fault.value: count for fault, count in world.faults.counts.items()}
+            outcome.faults = Counter(counts) + world.strikes
+            outcome.virtual_s = trio.current_time()
+        nursery.cancel_scope.cancel()
+
+
+def _choose(dice: Random) -> list[type[Workload]]:
+    return dice.sample(ALL, min(len(ALL), dice.randint(2, WORKLOADS_MAX)))
+
+
+async def _whole(world: World, works: list[Workload]) -> None:
+    await form(world)
+    chaos = Chaos(world)
+    for _ in range(world.plan.nodes):
+        chaos.start_node()
+    await run_client(world, lambda client: _prepare(world, client, works))
+    world.trace.tell("run", "prepared")
+    async with trio.open_nursery() as drives:
+        for work in works:
+            for drive in work.drives():
+                drives.start_soon(lambda drive=drive: run_client(world, drive, register=chaos.clients.append))
+        await chaos.run()
+        world.working = False
+        await chaos.heal()
+        drives.cancel_scope.deadline = trio.current_time() + DRIVES_END_S_MAX
+    if drives.cancel_scope.cancelled_caught:
+        world.violate(f"a client's calls did not come to an end within {DRIVES_END_S_MAX} s after all was healed")
+    await run_client(world, lambda client: _await_quiet(world, client, works, "after the last fault had healed"))
+    if world.random.random() < 0.5:
+        world.trace.tell("run", "all nodes are replaced")
+        chaos.replace_all()
+        await run_client(world, lambda client: _await_quiet(world, client, works, "after all nodes were replaced"))
+
+
+async def _prepare(world: World, client: GridClient, works: list[Workload]) -> None:
+    for work in works:
+        await work.prepare(client)
+
+
+async def _await_quiet(world: World, client: GridClient, works: list[Workload], since: str) -> None:
+    """Nothing may be wrong, and nothing may be left waiting for long."""
+    deadline_s = trio.current_time() + world.plan.quiet_s_max
+    pause_s, settled = 0.2, 0
+    while settled < 2:
+        # First of all, as our own questions are slots too.
+        found = Findings(waiting=_unread(world))
+        for work in works:
+            found.add(await work.examine(client))
+        found.add(world.journal.findings())
+        if found.wrong:
+            world.violate("; ".join(found.wrong[:10]))
+        if found.waiting:
+            settled = 0
+            if trio.current_time() >= deadline_s:
+                world.violate(f"not quiet {world.plan.quiet_s_max} s {since}: {'; '.join(found.waiting[:10])}")
+            await trio.sleep(pause_s)
+            pause_s = min(4.0, pause_s * 2)
+        else:
+            # Once more, later: what is done twice may come late.
+            settled += 1
+            if settled < 2:
+                await trio.sleep(world.faults.late_s_max if since.endswith("healed") else 1.0)
+    world.trace.tell("run", f"quiet {since}")
+
+
+def _unread(world: World) -> list[str]:
+    left = {p: len(slots) for p in range(world.plan.partitions) if (slots := world.cluster.inbox(p))}
+    return [f"slots that nobody reads or clears (by partition): {left}"] if left else []
