@@ -113,7 +113,7 @@ class OutLane:
     def looked(self, gone: bool) -> None:
         """Is the slot that was asked for consumed? Then so is all before it."""
         if gone:
-            self.room_below = self._oldest_in_window() + self.settings.window_slots
+            self.room_below = self._oldest_in_window() + self.settings.window_slots + 1
 
     def stored(self, now_s: float) -> list[Ticket]:
         """The frozen slot was acknowledged; returns the tickets that this completes."""
