@@ -3,11 +3,10 @@
 import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tenure.clients.plain import plain
 from tenure.clients.trio_thread import Opening
 from tenure.scheduler.client import GridClient, open_client
 from tenure.scheduler.errors import Mistake

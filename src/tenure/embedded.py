@@ -7,14 +7,15 @@ import os
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import trio
 
-from tenure.connect import wall_clock_ms
+from tenure.connect import parse_cluster, wall_clock_ms
 from tenure.listeners import listening
-from tenure.members import MemberSettings, free_port, open_member
+from tenure.nodes.embedded import open_embedded as open_embedded_member
 from tenure.scheduler.cluster import find_or_form
-from tenure.scheduler.grid.hazelcast import HazelcastGrid, HazelcastSettings
+from tenure.scheduler.grid.hazelcast import HazelcastGrid
 from tenure.scheduler.grid.port import Grid
 from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import Registry
@@ -28,12 +29,9 @@ __all__ = ["open_embedded"]
 async def open_embedded(registry: Registry, settings: NodeSettings | None = None) -> AsyncIterator[Grid]:
     """A connection to a cluster that is there only for this."""
     name = f"embedded-{os.getpid()}-{secrets.token_hex(4)}"
-    member = MemberSettings(cluster_name=name, port=free_port(), backups=0)
     async with (
-        open_member(member) as running,
-        HazelcastGrid.connect(
-            HazelcastSettings(cluster_name=name, addresses=(f"{running.address[0]}:{running.address[1]}",), backups=0)
-        ) as grid,
+        open_embedded_member() as address,
+        HazelcastGrid.connect(replace(parse_cluster(address), backups=0)) as grid,
         trio.open_nursery() as nursery,
     ):
         cluster = await find_or_form(grid, name)

@@ -1,6 +1,7 @@
 """Makes the blocking shells from the async ones: `python -m tests.api.shells`. A test compares them."""
 
 import re
+import subprocess
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "tenure"
@@ -28,7 +29,7 @@ _CHANGES = [
 def made_from(path: str, text: str) -> str:
     """The blocking form of an async shell."""
     head, separator, rest = text.partition('"""\n\n')
-    docstring, _, blocking = head.partition("\n\nBlocking: ")
+    _, _, blocking = head.partition("\n\nBlocking: ")
     for pattern, replacement in _CHANGES:
         rest = re.sub(pattern, replacement, rest)
     assert blocking, f"{path}: the docstring must end with a paragraph that begins with 'Blocking: '"
@@ -39,6 +40,8 @@ def main() -> None:
     for path, made in SHELLS.items():
         if (SOURCE / path).exists():
             (SOURCE / made).write_text(made_from(path, (SOURCE / path).read_text()))
+            subprocess.run(["ruff", "check", "--fix", "--quiet", "--select", "I", str(SOURCE / made)], check=True)
+            subprocess.run(["ruff", "format", "--quiet", str(SOURCE / made)], check=True)
 
 
 if __name__ == "__main__":

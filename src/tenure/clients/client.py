@@ -103,9 +103,7 @@ class Client:
 
     # -- messages ---------------------------------------------------------------------------------
 
-    async def publish(
-        self, to: str | Topic, message: Any, *, id: str = "", timeout_s: float | None = None
-    ) -> None:
+    async def publish(self, to: str | Topic, message: Any, *, id: str = "", timeout_s: float | None = None) -> None:
         """A message to a job (its id) or to every subscriber of a `Topic`. Returns once it is stored with its
         backups: it will take effect exactly once. Raises `Backlogged` after the deadline.
 

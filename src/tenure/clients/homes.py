@@ -181,4 +181,3 @@ def _awaited(future: "Future[R]") -> R:
     except BaseException:
         future.cancel()  # Ctrl-C, for one: nobody waits any more
         raise
-

@@ -66,9 +66,7 @@ class SyncClient:
 
     # -- jobs -------------------------------------------------------------------------------------
 
-    def schedule(
-        self, job_type: JobTarget, /, *, id: str, timeout_s: float | None = None, **parameters: Any
-    ) -> None:
+    def schedule(self, job_type: JobTarget, /, *, id: str, timeout_s: float | None = None, **parameters: Any) -> None:
         """Make a job. The same again is fine; raises `DuplicateJob` if the id has another definition.
 
         `parameters` are the first values of its fields. (`schedule_many` takes those named id or timeout_s.)
@@ -104,9 +102,7 @@ class SyncClient:
 
     # -- messages ---------------------------------------------------------------------------------
 
-    def publish(
-        self, to: str | Topic, message: Any, *, id: str = "", timeout_s: float | None = None
-    ) -> None:
+    def publish(self, to: str | Topic, message: Any, *, id: str = "", timeout_s: float | None = None) -> None:
         """A message to a job (its id) or to every subscriber of a `Topic`. Returns once it is stored with its
         backups: it will take effect exactly once. Raises `Backlogged` after the deadline.
 
@@ -125,9 +121,7 @@ class SyncClient:
         checked before the first is sent; the `unstored` of `Backlogged` lists what is not known to be stored."""
         self._home.run(operations.publish_many, messages, ids, timeout_s)
 
-    def broadcast(
-        self, job_type: JobTarget, message: Any, *, id: str = "", timeout_s: float | None = None
-    ) -> None:
+    def broadcast(self, job_type: JobTarget, message: Any, *, id: str = "", timeout_s: float | None = None) -> None:
         """A message to every job of a type."""
         self._home.run(operations.broadcast, job_type, message, id, timeout_s)
 

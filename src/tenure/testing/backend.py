@@ -1,5 +1,6 @@
 """What a testing cluster does on some kind of grid; and how one is set up."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -12,9 +13,10 @@ from tenure.clients.trio_thread import Opening
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import Mistake
 from tenure.scheduler.jobtype import Registry
+from tenure.scheduler.jobtype import registry as process_registry
 from tenure.scheduler.settings import ClientSettings, NodeSettings
 
-__all__ = ["Backend", "GridName", "Plan"]
+__all__ = ["Backend", "GridName", "Plan", "calling_file", "known_to_clients", "pick"]
 
 GridName = Literal["memory", "hazelcast"]
 
@@ -67,6 +69,10 @@ class Backend(ABC):
     ) -> AbstractAsyncContextManager[GridClient]:
         """A client with a connection of its own."""
 
+    async def advance(self, seconds: float) -> None:
+        """Let the clocks of its nodes go on."""
+        raise Mistake('clocks can be advanced only with grid="memory": real ones are what they are')
+
     async def now(self) -> datetime:
         """What the clocks of its nodes show."""
         return datetime.fromtimestamp(self.now_ms() / 1000, UTC)
@@ -114,3 +120,18 @@ def pick(things: dict[int, Any], number: int, what: str) -> Any:
         living = ", ".join(map(str, sorted(things))) or "none"
         raise Mistake(f"no {what} {number!r} lives; there are: {living}")
     return things[number]
+
+
+def known_to_clients(app: Source, nodes: Registry) -> Registry:
+    """The job types of the nodes' application, for use here: this process's own class of a name comes first."""
+    if isinstance(app, Registry):
+        return app
+    return Registry(*({type.name: type for type in nodes} | {type.name: type for type in process_registry}).values())
+
+
+def calling_file() -> str:
+    """The file of the first caller that is not Tenure's own."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("tenure."):
+        frame = frame.f_back
+    return frame.f_code.co_filename

@@ -12,7 +12,7 @@ from tenure.clients.homes import AsyncHome
 from tenure.scheduler.grid.memory.faults import Faults
 from tenure.scheduler.jobtype import Registry
 from tenure.scheduler.settings import ClientSettings, NodeSettings
-from tenure.testing.backend import Backend, GridName, Plan
+from tenure.testing.backend import Backend, GridName, Plan, calling_file
 
 __all__ = ["Cluster"]
 
@@ -40,10 +40,13 @@ class Cluster:
         start: datetime | None = None,
         faults: Faults | None = None,
     ) -> None:
-        """`app` is what its nodes run: a file (`app.py`), a module, a registry, or what this process has
-        registered. On the memory grid, `seed` decides what chance decides, `start` is what the clocks show at
-        first (now, by default; they go on with trio's clock), and `faults` make the grid as bad as a real one.
+        """`app` is what its nodes run: a file (`app.py`), a module, a registry, or what this process has registered
+        (with grid="hazelcast", where nodes are processes of their own: the file that calls this). On the memory
+        grid, `seed` decides what chance decides, `start` is what the clocks show at first (now, by default; they
+        go on with trio's clock), and `faults` make the grid as bad as a real one.
         """
+        if app is None and grid == "hazelcast":
+            app = calling_file()
         plan = Plan(
             nodes=nodes,
             members=members,
@@ -75,6 +78,10 @@ class Cluster:
     async def now(self) -> datetime:
         """What the clocks of its nodes show."""
         return await self._home.run(lambda backend: backend.now())
+
+    async def advance(self, seconds: float) -> None:
+        """Let the clocks of its nodes go on by so much, stopping at every timer and retry that comes due on the way."""
+        await self._home.run(lambda backend: backend.advance(seconds))
 
     # -- nodes ------------------------------------------------------------------------------------
 

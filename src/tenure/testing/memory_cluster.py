@@ -23,7 +23,9 @@ from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import Registry
 from tenure.scheduler.node import Node
 from tenure.scheduler.settings import ClientSettings
-from tenure.testing.backend import Backend, Plan, pick
+from tenure.scheduler.tenure import Tenure
+from tenure.testing.backend import Backend, Plan, known_to_clients, pick
+from tenure.testing.quiet import due_times_ms, is_at_work
 
 __all__ = ["MemoryBackend", "open_memory"]
 
@@ -32,6 +34,8 @@ PARTITIONS = 16
 
 READY_TIMEOUT_S = 60.0
 POLL_S = 0.02
+SETTLE_TIMEOUT_S = 5.0
+SETTLE_POLL_S = 0.001
 
 
 class _RunningNode:
@@ -67,12 +71,45 @@ class MemoryBackend(Backend):
     def __init__(self, plan: Plan, nursery: trio.Nursery) -> None:
         self.plan = plan
         self.registry = load_application(plan.app, apart=True)
-        self.now_ms = _clock(plan)
+        self._clock = _clock(plan)
+        self._ahead_ms = 0
         self.grid_cluster = _grid_cluster(plan)
         self._nursery = nursery
         self._marker: Marker | None = None
         self._nodes: dict[int, _RunningNode] = {}
         self._nodes_ever = 0
+
+    def now_ms(self) -> int:
+        return self._clock() + self._ahead_ms
+
+    async def advance(self, seconds: float) -> None:
+        if not seconds >= 0:
+            raise Mistake(f"clocks go on, by a number of seconds, not {seconds!r}")
+        end_ms = self.now_ms() + round(seconds * 1000)
+        while True:
+            await self._settle()
+            now_ms = self.now_ms()
+            if now_ms >= end_ms:
+                return
+            coming = (due_ms for tenure in self._tenures() for due_ms in due_times_ms(tenure) if due_ms > now_ms)
+            self._ahead_ms += min([end_ms, *coming]) - now_ms
+            for tenure in self._tenures():
+                tenure.wake()
+
+    async def _settle(self) -> None:
+        """What is due now is done, or at least begun (its node may be paused, its turn may take long)."""
+        with trio.move_on_after(SETTLE_TIMEOUT_S):
+            while not self._is_quiet():  # noqa: ASYNC110  # in virtual time, mostly
+                await trio.sleep(SETTLE_POLL_S)
+
+    def _is_quiet(self) -> bool:
+        now_ms, tenures = self.now_ms(), self._tenures()
+        if any(is_at_work(tenure) for tenure in tenures):
+            return False
+        return not any(due_ms <= now_ms for tenure in tenures for due_ms in due_times_ms(tenure))
+
+    def _tenures(self) -> list[Tenure]:
+        return [tenure for running in self._nodes.values() for tenure in running.node.tenures.values()]
 
     async def form(self) -> None:
         """Create what a new cluster needs."""
@@ -85,7 +122,7 @@ class MemoryBackend(Backend):
         self, registry: Registry | None, settings: ClientSettings | None
     ) -> AsyncIterator[GridClient]:
         grid = self.grid_cluster.connect()
-        registry = self.registry if registry is None else registry
+        registry = known_to_clients(self.plan.app, self.registry) if registry is None else registry
         try:
             async with open_client(grid, settings=settings, registry=registry, now_ms=self.now_ms) as client:
                 yield client
@@ -152,9 +189,7 @@ class MemoryBackend(Backend):
         random = Random(f"{self.plan.seed}/{number}")
         marker = self._marker
         name = f"node-{number}"
-        host = Host(
-            grid, name, registry, self.now_ms, marker.formation, marker.incarnation, self.plan.settings, random
-        )
+        host = Host(grid, name, registry, self.now_ms, marker.formation, marker.incarnation, self.plan.settings, random)
         running = self._nodes[number] = _RunningNode(Node(host, listening, name=name), grid)
         await self._nursery.start(running.run)
         return running

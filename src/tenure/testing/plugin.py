@@ -32,6 +32,8 @@ def _arguments(request: pytest.FixtureRequest) -> dict[str, Any]:
         if marker.args:
             raise pytest.UsageError("the marker `tenure` takes keyword arguments only: @pytest.mark.tenure(nodes=3)")
         found = dict(marker.kwargs) | found
+    if found.get("grid") == "hazelcast" and found.get("app") is None:
+        found["app"] = str(request.path)
     return found
 
 

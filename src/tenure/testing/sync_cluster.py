@@ -8,12 +8,12 @@ from datetime import datetime
 from types import TracebackType
 
 from tenure.application import Source
-from tenure.clients.sync_client import SyncClient
 from tenure.clients.homes import SyncHome
+from tenure.clients.sync_client import SyncClient
 from tenure.scheduler.grid.memory.faults import Faults
 from tenure.scheduler.jobtype import Registry
 from tenure.scheduler.settings import ClientSettings, NodeSettings
-from tenure.testing.backend import Backend, GridName, Plan
+from tenure.testing.backend import Backend, GridName, Plan, calling_file
 
 __all__ = ["SyncCluster"]
 
@@ -41,10 +41,13 @@ class SyncCluster:
         start: datetime | None = None,
         faults: Faults | None = None,
     ) -> None:
-        """`app` is what its nodes run: a file (`app.py`), a module, a registry, or what this process has
-        registered. On the memory grid, `seed` decides what chance decides, `start` is what the clocks show at
-        first (now, by default; they go on with trio's clock), and `faults` make the grid as bad as a real one.
+        """`app` is what its nodes run: a file (`app.py`), a module, a registry, or what this process has registered
+        (with grid="hazelcast", where nodes are processes of their own: the file that calls this). On the memory
+        grid, `seed` decides what chance decides, `start` is what the clocks show at first (now, by default; they
+        go on with trio's clock), and `faults` make the grid as bad as a real one.
         """
+        if app is None and grid == "hazelcast":
+            app = calling_file()
         plan = Plan(
             nodes=nodes,
             members=members,
@@ -76,6 +79,10 @@ class SyncCluster:
     def now(self) -> datetime:
         """What the clocks of its nodes show."""
         return self._home.run(lambda backend: backend.now())
+
+    def advance(self, seconds: float) -> None:
+        """Let the clocks of its nodes go on by so much, stopping at every timer and retry that comes due on the way."""
+        self._home.run(lambda backend: backend.advance(seconds))
 
     # -- nodes ------------------------------------------------------------------------------------
 
