@@ -7,15 +7,19 @@ predecessors; along it epochs grow by one with each opening, and each epoch has 
 from tenure.scheduler.errors import TenureError
 from tenure.scheduler.wire import Record, RecordKind, decode
 from tenure.simulation.histories import Findings
+from tenure.simulation.trace import Trace
 from tenure.simulation.watched import Watcher
 
 __all__ = ["JournalCheck"]
+
+KINDS = {RecordKind.TURNS: "turns", RecordKind.OPENING: "opening", RecordKind.CLOSING: "closing"}
 
 
 class JournalCheck(Watcher):
     """Collects records as they are written and acknowledged; `findings` judges them."""
 
-    def __init__(self) -> None:
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
         self._records: dict[int, dict[str, Record]] = {}
         self._acknowledged: dict[int, dict[str, str]] = {}
         self._wrong: list[str] = []
@@ -29,6 +33,12 @@ class JournalCheck(Watcher):
         if before is not None and (before.after, before.kind, before.epoch) != (record.after, record.kind, record.epoch):
             self._wrong.append(f"partition {partition}: record {record.id} was written with two contents")
         known[record.id] = record
+        if self._trace.detailed or record.kind != RecordKind.TURNS:
+            kind = KINDS[record.kind]
+            slot = int.from_bytes(key, "big")
+            self._trace.tell(
+                writer, f"writes {kind} {record.id} of epoch {record.epoch} into slot {partition}.{slot}, after {record.after or 'nothing'}"
+            )
 
     def acknowledged(self, writer: str, partition: int, key: bytes, value: bytes) -> None:
         record = self._decode(partition, key, value)
@@ -36,6 +46,8 @@ class JournalCheck(Watcher):
         if record is None or record.kind == RecordKind.OPENING:
             return
         self._acknowledged.setdefault(partition, {})[record.id] = writer
+        if self._trace.detailed:
+            self._trace.tell(writer, f"is told that {record.id} is committed, in slot {partition}.{int.from_bytes(key, 'big')}")
 
     def _decode(self, partition: int, key: bytes, value: bytes) -> Record | None:
         try:

@@ -76,7 +76,7 @@ async def _run(outcome: Outcome, workloads: Sequence[type[Workload]], rounds: _R
         works = [workload(world) for workload in workloads or _choose(dice)]
         outcome.operations, outcome.violations = world.operations, world.violations
         outcome.workloads = [type(work).__name__ for work in works]
-        outcome.trace.tell("plan", f"{world.plan} {outcome.workloads}")
+        outcome.trace.tell("plan", f"{world.plan.nodes} nodes, {world.plan.members} members, {world.plan.partitions} partitions")
         try:
             await _whole(world, works)
         finally:

@@ -67,7 +67,7 @@ class World:
         self.operations = Operations()
         self.violations: list[str] = []
         self.faults = Faults()
-        self.journal = JournalCheck()
+        self.journal = JournalCheck(trace)
         self.cluster = WatchedCluster(
             faults=self.faults,
             partitions=plan.partitions,
