@@ -1,0 +1,169 @@
+"""The play: three members, two nodes, a thousand jobs, a hundred thousand messages; a node dies, a member dies, a node joins."""
+
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import trio
+
+from tenure.connect import wall_clock_ms
+from tenure.demo.ledger import Ledger, make_ledger
+from tenure.demo.publishing import Load
+from tenure.demo.stage import Stage
+from tenure.scheduler.client import GridClient, open_client
+from tenure.scheduler.errors import Mistake, NotDone
+from tenure.scheduler.jobtype import Registry
+from tenure.scheduler.settings import NodeSettings
+from tenure.testing.backend import Plan
+from tenure.testing.hazelcast_cluster import HazelcastBackend, open_hazelcast
+
+__all__ = ["DemoOptions", "play"]
+
+MEMBERS, NODES, SENDERS = 3, 2, 2
+APPLICATION = Path(__file__).parent / "application.py"
+SCHEDULES_AT_ONCE = 64
+STATES_AT_ONCE = 64
+SETTLE_WITHIN_S = 60.0
+DURATION_S_MIN = 10.0
+MESSAGES_PER_S = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions:
+    """What may vary."""
+
+    jobs: int = 1_000
+    messages: int = 100_000
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1 or self.messages < 1:
+            raise Mistake("A demo takes at least one job and one message.")
+
+    @property
+    def duration_s(self) -> float:
+        """How long messages are sent for: long enough for all that happens meanwhile."""
+        return max(DURATION_S_MIN, self.messages / MESSAGES_PER_S)
+
+
+async def play(options: DemoOptions, stage: Stage) -> Ledger:
+    """Run it, and return the ledger. Everything that it started has ended by then."""
+    seed = secrets.randbelow(10**6) if options.seed is None else options.seed
+    random = Random(seed)
+    stage.say(f"Seed {seed}: {options.jobs:,} jobs, {options.messages:,} messages, {MEMBERS} members, {NODES} nodes")
+    async with AsyncExitStack() as stack:
+        stage.say("Starting members and nodes …")
+        cluster = await stack.enter_async_context(open_hazelcast(_plan()))
+        client = await stack.enter_async_context(cluster.open_client(None, None))
+        stage.watch(client.grid, options.messages)
+        stack.enter_context(stage)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.keep_looking)
+            ids = [f"account-{n}" for n in range(options.jobs)]
+            await _schedule(client, ids)
+            stage.say(f"{options.jobs:,} jobs are scheduled; sending for {options.duration_s:.0f} s")
+            loads = await _send_and_shake(cluster, client, ids, options, random, seed, stage)
+            stage.say("All messages are stored; reading every job's state")
+            sent = {key: n for load in loads for key, n in load.acknowledged.items()}
+            ledger = await _settled_ledger(client, ids, sent)
+            nursery.cancel_scope.cancel()
+    return ledger
+
+
+def _plan() -> Plan:
+    return Plan(
+        nodes=NODES,
+        members=MEMBERS,
+        grid="hazelcast",
+        app=str(APPLICATION),
+        partitions=None,
+        backups=1,
+        settings=NodeSettings(),
+        seed=0,
+        start=None,
+        faults=None,
+    )
+
+
+async def _send_and_shake(
+    cluster: HazelcastBackend,
+    client: GridClient,
+    ids: list[str],
+    options: DemoOptions,
+    random: Random,
+    seed: int,
+    stage: Stage,
+) -> list[Load]:
+    shares = [options.messages // SENDERS + (n < options.messages % SENDERS) for n in range(SENDERS)]
+    loads = [Load(f"sender-{n}", ids, share, seed) for n, share in enumerate(shares) if share]
+    async with AsyncExitStack() as stack:
+        # Their registries are empty: what they send is right, and need not be checked a hundred thousand times.
+        opened = [open_client(client.grid, registry=Registry(), now_ms=wall_clock_ms) for _ in loads]
+        senders = [await stack.enter_async_context(some) for some in opened]
+        async with trio.open_nursery() as nursery:
+            for load, sender in zip(loads, senders, strict=True):
+                nursery.start_soon(load.publish, sender, options.duration_s, stage.stored)
+            nursery.start_soon(_shake, cluster, options.duration_s, random, stage)
+    return loads
+
+
+async def _shake(cluster: HazelcastBackend, duration_s: float, random: Random, stage: Stage) -> None:
+    """What happens to the cluster while messages are sent."""
+    await trio.sleep(duration_s * 0.2)
+    node = random.choice(await cluster.nodes())
+    stage.say(f"kill -9 of node {node}")
+    await cluster.kill(node)
+    await trio.sleep(duration_s * 0.25)
+    member = random.choice(await cluster.members())
+    stage.say(f"kill -9 of member {member}")
+    await cluster.kill_member(member)
+    await trio.sleep(duration_s * 0.2)
+    stage.say("a third node joins")
+    number = await cluster.add_node()
+    stage.say(f"node {number} runs its share")
+
+
+async def _schedule(client: GridClient, ids: list[str]) -> None:
+    await _each(ids, SCHEDULES_AT_ONCE, lambda id: client.directory.schedule("account", id, {}))
+
+
+async def _settled_ledger(client: GridClient, ids: list[str], sent: dict[tuple[str, str], int]) -> Ledger:
+    """Once nothing more is missing, or the deadline has passed: then what is missing is lost."""
+    expected = sum(sent.values())
+    deadline_s = trio.current_time() + SETTLE_WITHIN_S
+    while True:
+        states = await _states(client, ids)
+        ledger = make_ledger(sent, states)
+        if ledger.applied + ledger.doubled >= expected or trio.current_time() > deadline_s:
+            return ledger
+        await trio.sleep(0.5)
+
+
+async def _states(client: GridClient, ids: list[str]) -> dict[str, Any]:
+    states: dict[str, Any] = {}
+
+    async def read(id: str) -> None:
+        try:
+            states[id] = msgspec.to_builtins(await client.state(id))
+        except NotDone:
+            states[id] = {}
+
+    await _each(ids, STATES_AT_ONCE, read)
+    return states
+
+
+async def _each(ids: Sequence[str], at_once: int, do: Callable[[str], Any]) -> None:
+    limiter = trio.CapacityLimiter(at_once)
+
+    async def one(id: str) -> None:
+        async with limiter:
+            await do(id)
+
+    async with trio.open_nursery() as nursery:
+        for id in ids:
+            nursery.start_soon(one, id)
