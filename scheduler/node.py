@@ -53,6 +53,7 @@ class Node:
         self._nursery: trio.Nursery | None = None
         self._look = trio.Event()
         self._drained = trio.Event()
+        self._heard: frozenset[str] = frozenset()
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -179,6 +180,7 @@ class Node:
     def _apply(self) -> None:
         """Open what is ours, close what is not."""
         me = self.host.node
+        self._hear()
         for partition, owner in enumerate(self.assignment.owners):
             serving = self._serving.get(partition)
             if owner == me and serving is None and not self.draining:
@@ -188,6 +190,15 @@ class Node:
         if self.draining and not self._others():
             for serving in list(self._serving.values()):
                 serving.close("")
+
+    def _hear(self) -> None:
+        """Where members have no node of their own, their partitions' events must come to us all the same."""
+        ownership = self.grid.ownership()
+        mine = zip(ownership.primaries, self.assignment.owners, strict=False)
+        members = frozenset(m for m, owner in mine if m is not None and owner == self.host.node and m != ownership.paired)
+        if members != self._heard:
+            self._heard = members
+            self.grid.hear(members)
 
     def _successor(self, owner: str) -> str:
         return owner if owner != self.host.node else ""

@@ -173,9 +173,18 @@ class Grid(ABC):
     ) -> AbstractAsyncContextManager[None]:
         """While open, `on_entries` gets hints of entries that came, changed or went.
 
-        Without `key`: the entries whose primary is the paired member. With `key`: that one entry,
+        Without `key`: the entries whose primary is the paired member (or one named to `hear`). With `key`: that one entry,
         wherever it lives. Survives reconnects (events in between are lost). An exception from
         `on_entries` is reported, and does not end the subscription.
+        """
+
+    @abstractmethod
+    def hear(self, members: frozenset[str]) -> None:
+        """Let listeners without a key hear of the entries of these members too, besides the paired one's.
+
+        For a node that owns partitions of members that have no node of their own. Replaces what was said
+        before. When members are heard that were not, `RECONNECTED` is told once it works: events before
+        that were lost.
         """
 
     @abstractmethod

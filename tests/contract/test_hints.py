@@ -4,7 +4,7 @@ import threading
 
 import trio
 
-from tenure.scheduler.grid.port import EntryEvent, Map
+from tenure.scheduler.grid.port import EntryEvent, Map, OwnershipEvent
 from tests.contract.adapters import Adapter
 from tests.contract.helpers import Heard, eventually, primary_partitions, surely
 
@@ -71,6 +71,29 @@ async def test_each_listener_hears_the_primaries_of_its_member(adapter: Adapter)
                     mine = set(primary_partitions(at_one, member)) & set(partitions)
                     assert {event.partition for event in heard.events} == mine
                     assert mine
+
+
+async def test_a_listener_hears_the_primaries_of_other_members_that_it_was_told_to_hear(adapter: Adapter) -> None:
+    async with adapter.open(members=2) as rig:
+        one, two = await rig.members()
+        async with rig.connect(one) as grid, rig.connect(two) as other:
+            prefix = rig.fresh()
+            heard, told = Heard(prefix), list[OwnershipEvent]()
+            partitions = range(0, grid.partition_count, 7)
+            async with grid.listen(Map.INBOX, heard), grid.watch_ownership(told.append):
+                grid.hear(frozenset({two}))
+                await eventually(lambda: OwnershipEvent.RECONNECTED in told, rig.hint_s)
+                for partition in partitions:
+                    await other.set(Map.INBOX, partition, prefix, b"slot")
+                await eventually(lambda: {event.partition for event in heard.events} == set(partitions), rig.hint_s)
+                assert len(heard.events) == len(partitions)
+                grid.hear(frozenset())
+                near = set(primary_partitions(grid, one))
+                await trio.sleep(0.5)
+                for partition in partitions:
+                    await other.set(Map.INBOX, partition, prefix, b"next")
+                await eventually(lambda: len(heard.events) >= len(partitions) + len(near & set(partitions)), rig.hint_s)
+                assert {event.partition for event in heard.events[len(partitions) :]} <= near
 
 
 async def test_a_key_listener_hears_that_entry_wherever_it_lives(adapter: Adapter) -> None:

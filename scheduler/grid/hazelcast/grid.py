@@ -96,6 +96,7 @@ class HazelcastGrid(Grid):
         self._subscriptions = Subscriptions(self._caller, client.listeners, self._restored)
         self._requests: dict[Map, wire.Requests] = {}
         self._changes = trio.Event()
+        self._heard: frozenset[str] = frozenset()
         self._was_connected = False
         self._members_are_news = False  # since the last disconnection
         self._owes_reconnected = False
@@ -271,6 +272,11 @@ class HazelcastGrid(Grid):
         subscription = EntrySubscription(self._caller, self._requests[map], map, self.partition_count, on_entries, key)
         return self._subscriptions.open(subscription)
 
+    def hear(self, members: frozenset[str]) -> None:
+        news = members - self._heard - {self._keeper.now.paired}
+        self._heard = members
+        self._follow(events_lost=bool(news))
+
     def ownership(self) -> Ownership:
         return self._keeper.now
 
@@ -323,8 +329,9 @@ class HazelcastGrid(Grid):
 
     def _follow(self, *, events_lost: bool) -> None:
         connections = {str(uuid): connection for uuid, connection in self._client.connections.items()}
-        paired = connections.get(self._keeper.now.paired or "")
-        self._subscriptions.follow(paired, list(connections.values()), events_lost=events_lost)
+        near = {self._keeper.now.paired, *self._heard}
+        near_connections = [connection for member, connection in connections.items() if member in near]
+        self._subscriptions.follow(near_connections, list(connections.values()), events_lost=events_lost)
 
     def _restored(self) -> None:
         self._owes_reconnected = True

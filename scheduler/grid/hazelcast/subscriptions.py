@@ -3,15 +3,15 @@
     wanted: every open subscription on each of its connections      standing: what members have confirmed
                                   `reconcile` brings the second to the first
 
-A subscription to a map stands on the paired member's connection alone and asks for that member's own
-events; one to a key, or to lost partitions, stands on all connections likewise, so that no member has
+A subscription to a map stands on the paired member's connection (and on those named to `hear`) and asks
+for that member's own events; one to a key, or to lost partitions, stands on all connections likewise, so that no member has
 to pass on another's. When a connection goes, what stood on it is gone, with the events in between.
 """
 
 import logging
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -49,7 +49,7 @@ class Subscription(ABC):
     """What is to be heard, and who is told. Messages gather in `burst` until trio comes round."""
 
     everywhere: bool
-    """On all connections, or on the paired member's alone."""
+    """On all connections, or on those to the paired member (and others whose partitions this node owns) alone."""
 
     def __init__(self, caller: Caller) -> None:
         self.standing: dict[tuple[Any, int], Any] = {}
@@ -166,7 +166,7 @@ class Subscriptions:
         self._listener_service = listener_service
         self._on_restored = on_restored
         self._open: set[Subscription] = set()
-        self._paired: Any = None
+        self._near: frozenset[Any] = frozenset()
         self._connections: tuple[Any, ...] = ()
         self._changed = trio.Event()
         self._restoring_until: float | None = None
@@ -186,9 +186,12 @@ class Subscriptions:
             for place in list(subscription.standing):
                 self._end(subscription, place)
 
-    def follow(self, paired: Any, connections: Sequence[Any], *, events_lost: bool) -> None:
-        """The connections as they are now. `events_lost`: tell when what is wanted stands again."""
-        self._paired, self._connections = paired, tuple(connections)
+    def follow(self, near: Iterable[Any], connections: Sequence[Any], *, events_lost: bool) -> None:
+        """The connections as they are now, and those to members whose own events are wanted.
+
+        `events_lost`: tell when what is wanted stands again.
+        """
+        self._near, self._connections = frozenset(near), tuple(connections)
         if events_lost:
             self._restoring_until = trio.current_time() + self._caller.op_deadline_s
         self.tend()
@@ -201,7 +204,7 @@ class Subscriptions:
     def _reconcile(self) -> None:
         live = {connection for connection in self._connections if connection.live}
         for subscription in self._open:
-            wanted = live if subscription.everywhere else live & {self._paired}
+            wanted = live if subscription.everywhere else live & self._near
             for place in list(subscription.standing):
                 if place[0] not in wanted:
                     self._end(subscription, place)

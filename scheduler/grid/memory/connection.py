@@ -26,6 +26,8 @@ class Connection(Grid):
         self.partition_count = cluster.partition_count
         self.side = side
         self.paired: str | None = None
+        self.heard: frozenset[str | None] = frozenset({None})
+        self._others: frozenset[str] = frozenset()
         self._cluster = cluster
         self._copies = side.copies
         self._ears = cluster.ears
@@ -109,6 +111,20 @@ class Connection(Grid):
                 self._subscriptions.remove(subscription)
                 self._ears.remove(subscription)
 
+    def hear(self, members: frozenset[str]) -> None:
+        news = members - self.heard
+        self._hear(self.paired, members)
+        if news:
+            self.notice(OwnershipEvent.RECONNECTED)
+
+    def _hear(self, paired: str | None, others: frozenset[str]) -> None:
+        for subscription in self._subscriptions:
+            self._ears.remove(subscription)
+        self.paired, self._others = paired, others
+        self.heard = others | {paired}
+        for subscription in self._subscriptions:
+            self._ears.add(subscription)
+
     def ownership(self) -> Ownership:
         if self._ownership is None:
             self._ownership = Ownership(self._version, *self.side.public(), self.paired)
@@ -127,13 +143,10 @@ class Connection(Grid):
 
     def pair(self, side: Side, member: str | None) -> None:
         """From now on this connection sees that side, and hears the entries of that member."""
-        for subscription in self._subscriptions:
-            self._ears.remove(subscription)
-        before, self.paired = self.paired, member
+        before = self.paired
+        self._hear(member, self._others)
         self.side = side
         self._copies = side.copies
-        for subscription in self._subscriptions:
-            self._ears.add(subscription)
         self.regard()
         if (before is None) != (member is None) and self._is_known:
             self.notice(OwnershipEvent.DISCONNECTED if member is None else OwnershipEvent.RECONNECTED)

@@ -15,7 +15,8 @@ log = logging.getLogger(__name__)
 class Listener(Protocol):
     """What a subscription asks of the connection it belongs to."""
 
-    paired: str | None
+    heard: frozenset[str | None]
+    """The members whose entries it hears: the paired one, and those named to `hear`."""
 
     def deliver(self, act: Callable[[], None]) -> None:
         """Run `act` in the next tick, if and when the process of this connection can take it."""
@@ -67,13 +68,15 @@ class Ears:
         """The maps that anybody listens to: writers of other maps need not look any further."""
 
     def add(self, subscription: Subscription) -> None:
-        """Listen, as paired now."""
-        self._place(subscription).append(subscription)
+        """Listen to the members that are heard now."""
+        for place in self._places(subscription):
+            place.append(subscription)
         self._index()
 
     def remove(self, subscription: Subscription) -> None:
-        """Stop listening; the pairing must still be that of `add`."""
-        self._place(subscription).remove(subscription)
+        """Stop listening; what is heard must still be that of `add`."""
+        for place in self._places(subscription):
+            place.remove(subscription)
         self._index()
 
     def tell(self, map: Map, partition: int, primary: str, key: bytes, value: bytes | None) -> None:
@@ -88,10 +91,10 @@ class Ears:
                 if subscription.listener.hears_partition(partition, primary):
                     subscription.hear(event)
 
-    def _place(self, subscription: Subscription) -> list[Subscription]:
+    def _places(self, subscription: Subscription) -> list[list[Subscription]]:
         if subscription.key is None:
-            return self._local[subscription.map, subscription.listener.paired]
-        return self._keyed[subscription.map, *subscription.key]
+            return [self._local[subscription.map, member] for member in sorted(subscription.listener.heard, key=str)]
+        return [self._keyed[subscription.map, *subscription.key]]
 
     def _index(self) -> None:
         everybody = [*self._local.values(), *self._keyed.values()]
