@@ -4,6 +4,8 @@ From stored records alone. Whatever its writer was told to be committed must lie
 predecessors; along it epochs grow by one with each opening, and each epoch has one committer.
 """
 
+from collections.abc import Callable
+
 from tenure.scheduler.errors import TenureError
 from tenure.scheduler.wire import Record, RecordKind, decode
 from tenure.simulation.histories import Findings
@@ -23,6 +25,10 @@ class JournalCheck(Watcher):
         self._records: dict[int, dict[str, Record]] = {}
         self._acknowledged: dict[int, dict[str, str]] = {}
         self._wrong: list[str] = []
+        self.owners: dict[int, str] = {}
+        """partition -> who wrote the newest opening"""
+        self.watchers: list[Callable[[str, int, int, Record], None]] = []
+        """Called as a record is written, with its writer, partition and slot."""
 
     def written(self, writer: str, partition: int, key: bytes, value: bytes) -> None:
         record = self._decode(partition, key, value)
@@ -33,6 +39,10 @@ class JournalCheck(Watcher):
         if before is not None and (before.after, before.kind, before.epoch) != (record.after, record.kind, record.epoch):
             self._wrong.append(f"partition {partition}: record {record.id} was written with two contents")
         known[record.id] = record
+        if record.kind == RecordKind.OPENING:
+            self.owners[partition] = writer
+        for watcher in tuple(self.watchers):
+            watcher(writer, partition, int.from_bytes(key, "big"), record)
         if self._trace.detailed or record.kind != RecordKind.TURNS:
             kind = KINDS[record.kind]
             slot = int.from_bytes(key, "big")

@@ -11,7 +11,7 @@ from tenure.scheduler.cluster import find_or_form
 from tenure.scheduler.host import Host
 from tenure.scheduler.node import Node
 from tenure.simulation.stage import World
-from tenure.simulation.watched import Ambush, WatchedGrid
+from tenure.simulation.watched import WatchedGrid
 
 __all__ = ["ClientProcess", "NodeProcess", "Process", "run_client", "start_node"]
 
@@ -61,10 +61,6 @@ class Process:
             self.world.trace.tell(self.name, "is thawed")
             self.grid.thaw()
 
-    def lie_in_wait(self, ambush: Ambush | None, passing: int = 0) -> None:
-        """Strike at one of its coming awaits."""
-        self.grid.lie_in_wait(ambush, passing)
-
 
 class NodeProcess(Process):
     """A process that runs jobs."""
@@ -103,8 +99,8 @@ class NodeProcess(Process):
         """Ask it to hand over everything and end."""
         if self.node is not None and not self.ended:
             self.drained = True
-            with self.scope:
-                await self.node.drain()
+            self.world.trace.tell(self.name, "drains")
+            await self.node.drain()
 
 
 class ClientProcess(Process):

@@ -79,6 +79,8 @@ class World:
             tick_s=0.01,
         )
         self.cluster.watcher = self.journal
+        self.faults.late_s_max = 5.0
+        self.faults.trouble_s = 0.5
         self.strikes: Counter[str] = Counter()
         """Faults of the simulator's own (processes, clocks), beside those of the grid."""
         self.working = True

@@ -4,16 +4,15 @@ What is seen here is all that the journal's checker needs, so it knows nothing o
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
-
-import trio
 
 from tenure.scheduler.grid.memory import FaultyCluster, FaultyGrid
 from tenure.scheduler.grid.memory.shard import Shard
 from tenure.scheduler.grid.memory.side import Side
 from tenure.scheduler.grid.port import Map
 
-__all__ = ["Ambush", "Watcher", "WatchedCluster", "WatchedGrid"]
+__all__ = ["Ambush", "Call", "Watcher", "WatchedCluster", "WatchedGrid"]
 
 
 class Watcher:
@@ -26,11 +25,22 @@ class Watcher:
         """The writer was told that its value is there, with its backups."""
 
 
-class Ambush(NamedTuple):
-    """Strike a process at an await: after `passing` calls that fit, before or after the next one's effect."""
+class Call(NamedTuple):
+    """One grid call, as an ambush sees it."""
 
     map: Map | None
-    before: bool
+    """None for a scan."""
+    partition: int
+    writes: bool
+    result: Any = None
+    """Known when a call returns."""
+
+
+class Ambush(NamedTuple):
+    """Strike a process at an await of its: as a call that fits is made, or (`returning`) as it returns."""
+
+    fits: Callable[[Call], bool]
+    returning: bool
     strike: Callable[[], None]
 
 
@@ -56,25 +66,12 @@ class WatchedGrid(FaultyGrid):
 
     owner = ""
     """The process that it belongs to."""
-    calls = 0
 
     def __init__(self, cluster: WatchedCluster, side: Side, host: str) -> None:
         super().__init__(cluster, side, host)
         self.watcher = cluster.watcher
-        self._ambush: Ambush | None = None
-        self._passing = 0
-
-    def lie_in_wait(self, ambush: Ambush | None, passing: int = 0) -> None:
-        """Set (or lift) an ambush: it strikes once, after `passing` calls that fit."""
-        self._ambush, self._passing = ambush, passing
-
-    async def get(self, map: Map, partition: int, key: bytes, *, timeout_s: float | None = None) -> bytes | None:
-        return await self._watched(map, super().get(map, partition, key, timeout_s=timeout_s))
-
-    async def get_all(
-        self, map: Map, partition: int, keys: Sequence[bytes], *, timeout_s: float | None = None
-    ) -> dict[bytes, bytes]:
-        return await self._watched(map, super().get_all(map, partition, keys, timeout_s=timeout_s))
+        self.ambush: Ambush | None = None
+        """Set one, and it strikes once."""
 
     async def set(
         self,
@@ -86,14 +83,14 @@ class WatchedGrid(FaultyGrid):
         ttl_s: float | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        await self._watched(map, super().set(map, partition, key, value, ttl_s=ttl_s, timeout_s=timeout_s))
+        await super().set(map, partition, key, value, ttl_s=ttl_s, timeout_s=timeout_s)
         if map is Map.JOURNAL:
             self.watcher.acknowledged(self.owner, partition, key, value)
 
     async def put_if_absent(
         self, map: Map, partition: int, key: bytes, value: bytes, *, timeout_s: float | None = None
     ) -> bytes | None:
-        there = await self._watched(map, super().put_if_absent(map, partition, key, value, timeout_s=timeout_s))
+        there = await super().put_if_absent(map, partition, key, value, timeout_s=timeout_s)
         if map is Map.JOURNAL and there is None:
             self.watcher.acknowledged(self.owner, partition, key, value)
         return there
@@ -101,34 +98,31 @@ class WatchedGrid(FaultyGrid):
     async def replace_if_same(
         self, map: Map, partition: int, key: bytes, old: bytes, new: bytes, *, timeout_s: float | None = None
     ) -> bool:
-        done = await self._watched(map, super().replace_if_same(map, partition, key, old, new, timeout_s=timeout_s))
+        done = await super().replace_if_same(map, partition, key, old, new, timeout_s=timeout_s)
         if map is Map.JOURNAL and done:
             self.watcher.acknowledged(self.owner, partition, key, new)
         return done
 
-    async def _watched(self, map: Map, call: Awaitable[Any]) -> Any:
-        if self._ambush is None:
-            return await call
-        return await self._ambushed(map, call)
+    async def _call(self, partition: int, timeout_s: float | None, act: Callable[[int, float], Awaitable[Any]]) -> Any:
+        if self.ambush is None:
+            return await super()._call(partition, timeout_s, act)
+        return await self._ambushed(partition, timeout_s, act)
 
-    async def _ambushed(self, map: Map, call: Awaitable[Any]) -> Any:
-        ambush = self._ambush
-        if ambush is None or ambush.map not in (None, map):
-            return await call
-        if self._passing:
-            self._passing -= 1
-            return await call
-        self._ambush = None
-        if ambush.before:
+    async def _ambushed(
+        self, partition: int, timeout_s: float | None, act: Callable[[int, float], Awaitable[Any]]
+    ) -> Any:
+        map, writes = _what(act)
+        ambush = self.ambush
+        if ambush is not None and not ambush.returning and ambush.fits(Call(map, partition, writes)):
+            self.ambush = None
+            ambush.strike()
+        result = await super()._call(partition, timeout_s, act)
+        ambush = self.ambush
+        if ambush is not None and ambush.returning and ambush.fits(Call(map, partition, writes, result)):
+            self.ambush = None
             ambush.strike()
             await self._leave()
-            return await call
-        try:
-            return await call
-        finally:
-            ambush.strike()
-            with trio.CancelScope(shield=True):
-                await self._hold()
+        return result
 
     def _put(
         self,
@@ -143,3 +137,10 @@ class WatchedGrid(FaultyGrid):
         if map is Map.JOURNAL and copies[0].entries[map].get(key) != value:
             self.watcher.written(self.owner, partition, key, value)
         super()._put(side, copies, map, partition, key, value, ttl_s)
+
+
+def _what(act: Callable[..., Any]) -> tuple[Map | None, bool]:
+    """The map that a call is about, and whether it writes."""
+    if isinstance(act, partial):
+        return act.args[0], act.func.__name__ == "_write"
+    return None, False
