@@ -26,7 +26,7 @@ from tenure.scheduler.errors import (
 )
 from tenure.scheduler.grid.port import EntryEvent, Grid, GridError, Map
 from tenure.scheduler.jobtype import Registry, registry
-from tenure.scheduler.keys import WATERMARK, client_partition, partition_of, reply_key
+from tenure.scheduler.keys import WATERMARK, checked_address, client_partition, partition_of, reply_key
 from tenure.scheduler.outlanes import Action, OutLane, Step, Ticket
 from tenure.scheduler.settings import ClientSettings
 from tenure.scheduler.topic import Topic
@@ -270,12 +270,12 @@ class GridClient:
             await self.directory.learn_types({to})
             if (type := self.directory.known_types.get(to)) is not None:
                 type.check_message(_encode(message), to)
-        envelope = Envelope(_address(to), self._body(to, message), Kind.MESSAGE, id)
+        envelope = Envelope(checked_address(to), self._body(to, message), Kind.MESSAGE, id)
         return _decode(await self.question(partition_of(to, self.partition_count), envelope, deadline_s))
 
     async def state(self, id: str, *, deadline_s: float | None = None) -> Any:
         """The job's state as committed after this question: an instance of its class, or a dict where that is unknown."""
-        envelope = Envelope(_address(id), EMPTY, Kind.STATE)
+        envelope = Envelope(checked_address(id), EMPTY, Kind.STATE)
         answer = await self.question(partition_of(id, self.partition_count), envelope, deadline_s)
         name, version, state, _ = msgspec.msgpack.decode(answer, type=tuple[str, int, Raw, str])
         type = self.registry.get(name)
@@ -357,18 +357,10 @@ def _unwrap(answer: Answer) -> Raw:
     raise AskFailed(f"{name}: {text}")
 
 
-def _address(to: Any) -> str:
-    if not isinstance(to, str) or not to:
-        raise Mistake(f"an address is a non-empty string, not {to!r}")
-    if len(to) > 500:
-        raise Mistake(f"an address has at most 500 characters, not {len(to)}")
-    return to
-
-
 def _place(to: Any, partition_count: int) -> tuple[int, str, int]:
     """(partition, address, kind of envelope) of what a message is published to."""
     address, kind = (to.name, Kind.TOPIC) if isinstance(to, Topic) else (to, Kind.MESSAGE)
-    return partition_of(_address(address), partition_count), address, kind
+    return partition_of(checked_address(address), partition_count), address, kind
 
 
 def new_sender() -> bytes:

@@ -34,6 +34,8 @@ def run(tenure: "Tenure", envelope: Envelope) -> None:
     if operation is None:
         tenure.turns.answer_error(envelope, "AskFailed", f"no such command: {arguments!r}")
         return
+    if operation in (_jobs, _status) and tenure.definitions.postpone(envelope):
+        return
     operation(tenure, envelope, arguments)
 
 
@@ -134,9 +136,22 @@ def _summary(tenure: "Tenure", id: str, record: JobRecord) -> Arguments:
 def _jobs(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     """A page of jobs in the order of their ids, after `after`."""
     after, limit = str(arguments.get("after", "")), min(PAGE_MAX, int(arguments.get("limit", PAGE_MAX)))
-    ids = sorted(id for id in tenure.state.jobs if id > after)
-    page = [_summary(tenure, id, tenure.state.jobs[id]) for id in islice(ids, limit)]
+    ids = sorted(id for id in _ids(tenure) if id > after)
+    page = [_summary(tenure, id, _record(tenure, id)) for id in islice(ids, limit)]
     tenure.turns.answer_value(envelope, {"jobs": page, "more": len(ids) > limit})
+
+
+def _ids(tenure: "Tenure") -> set[str]:
+    """The jobs as they are with this draft, which the answer is committed with."""
+    lives = tenure.lives.items()
+    return tenure.state.jobs.keys() - {id for id, live in lives if not live.exists()} | {
+        id for id, live in lives if live.exists()
+    }
+
+
+def _record(tenure: "Tenure", id: str) -> JobRecord:
+    live = tenure.lives.get(id)
+    return tenure.state.jobs[id] if live is None else live.record()
 
 
 def _status(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
@@ -148,7 +163,7 @@ def _status(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
             "node": tenure.host.node,
             "epoch": state.epoch,
             "slot": state.next_slot,
-            "jobs": len(state.jobs),
+            "jobs": len(_ids(tenure)),
             "waiting": sum(len(live.queue) for live in tenure.lives.values()),
             "dead_letters": len(state.dead),
             "outbox": sum(len(slots) for slots in state.outbox.values()),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 from msgspec import Raw
 
+from tenure.scheduler import commands
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.live import Live
@@ -32,6 +33,10 @@ class Definitions:
         self._seen: dict[str, Definition] = {}
         self._current: list[tuple[str, Definition]] = []
         """Proved to be current at some moment since the look-up began."""
+        self._looked_up: dict[str, Definition] = {}
+        """Seen, and being proved: jobs that are about to be created."""
+        self._postponed: list[Envelope] = []
+        """Questions about all jobs that wait for those."""
         self._after_removal: dict[str, Definition] = {}
         self._waiting: list[tuple[Envelope, int]] = []
         """Questions that are answered when their job has reached a revision."""
@@ -59,6 +64,9 @@ class Definitions:
     async def _look_up(self, id: str) -> None:
         definition = await self._prove(id)
         if definition is None:
+            self._looked_up.pop(id, None)
+            self.tenure.live(id).loading = False
+            self.tenure.wake()
             return
         self._current.append((id, definition))
         self.tenure.wake()
@@ -90,8 +98,6 @@ class Definitions:
 
     def reconcile(self) -> None:
         """Make jobs what their definitions say, in the draft."""
-        if self._waiting:
-            self._answer_reached()
         if self._seen:
             seen, self._seen = self._seen, {}
             for id, definition in seen.items():
@@ -101,25 +107,47 @@ class Definitions:
             for id, definition in current:
                 live = self.tenure.live(id)
                 live.loading = False
+                self._looked_up.pop(id, None)
                 if live.exists():
                     self._update(live, definition)
                 elif definition.wanted == "removed":
                     self._bury(live, definition)
                 else:
                     self._create(live, definition)
+        # Last: what was seen is dealt with now, and nothing may wake us again.
+        if self._waiting:
+            self._answer_reached()
+        if self._postponed and not self._looked_up:
+            postponed, self._postponed = self._postponed, []
+            for envelope in postponed:
+                commands.run(self.tenure, envelope)
+
+    def postpone(self, envelope: Envelope) -> bool:
+        """Should this command wait for jobs that are about to be created? Then it is run when they are."""
+        if self._looked_up:
+            self._postponed.append(envelope)
+        return bool(self._looked_up)
+
+    def about_to_be(self, type: str) -> list[str]:
+        """Jobs of this type that are about to be created."""
+        return [id for id, definition in self._looked_up.items() if definition.type == type]
 
     def _reconcile_seen(self, id: str, definition: Definition) -> None:
         live = self.tenure.lives.get(id)
         record = self.tenure.state.jobs.get(id)
         if live is None and (record is None or record.revision >= definition.revision):
             if record is None and definition.wanted != "removed":
-                self.look_up(self.tenure.live(id))
+                self._create_soon(self.tenure.live(id), definition)
             return
         live = self.tenure.live(id)
         if live.exists():
             self._update(live, definition)
         elif definition.wanted != "removed":
-            self.look_up(live)
+            self._create_soon(live, definition)
+
+    def _create_soon(self, live: Live, definition: Definition) -> None:
+        self._looked_up[live.id] = definition
+        self.look_up(live)
 
     def _update(self, live: Live, definition: Definition) -> None:
         if definition.revision <= live.revision:

@@ -11,7 +11,6 @@ from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.definitions import NEVER_WAS, removed
 from tenure.scheduler.errors import (
     DuplicateJob,
-    Mistake,
     NotDone,
     PickledJobsRefused,
     TenureError,
@@ -22,7 +21,7 @@ from tenure.scheduler.errors import (
 )
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.jobtype import JobType, pickled_type
-from tenure.scheduler.keys import partition_of
+from tenure.scheduler.keys import checked_address, partition_of
 from tenure.scheduler.node import NODE_PREFIX
 from tenure.scheduler.wire import Definition, decode, encode
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["Directory"]
 
 KNOWN_MAX = 100_000
-ID_BYTES_MAX = 500
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
 
 
@@ -53,7 +51,7 @@ class Directory:
             await self._check_pickled_allowed()
         encoded = self._parameters(type, parameters)
         with self._deadline(deadline_s, f"scheduling job {id!r}"):
-            await self._create(type, self._id(id), encoded)
+            await self._create(type, checked_address(id), encoded)
         self.known_types.pop(id, None)
 
     def _type(self, job_type: Any) -> JobType:
@@ -75,11 +73,6 @@ class Directory:
         if len(encoded) > self.settings.message_bytes_max:
             raise TooLarge(f"parameters of {len(encoded)} bytes; the limit is {self.settings.message_bytes_max}")
         return encoded
-
-    def _id(self, id: Any) -> str:
-        if not isinstance(id, str) or not id or len(id.encode(errors="replace")) > ID_BYTES_MAX:
-            raise Mistake(f"a job's id is a string of 1 to {ID_BYTES_MAX} bytes, not {id!r}")
-        return id
 
     async def _check_pickled_allowed(self) -> None:
         nodes = await self.nodes()
@@ -126,7 +119,7 @@ class Directory:
     async def want(self, id: str, wanted: str, *, deadline_s: float | None = None) -> None:
         """Make a job running, paused or removed; returns when its owner has committed that."""
         with self._deadline(deadline_s, f"making job {id!r} {wanted}"):
-            revision = await self._change(self._id(id), wanted)
+            revision = await self._change(checked_address(id), wanted)
             await self._reconciled(id, revision)
         if wanted == "removed":
             self.known_types.pop(id, None)
@@ -190,7 +183,7 @@ class Directory:
             self.known_types.clear()
         by_partition: dict[int, list[str]] = {}
         for id in unknown:
-            by_partition.setdefault(self._partition(self._id(id)), []).append(id)
+            by_partition.setdefault(self._partition(checked_address(id)), []).append(id)
         async with trio.open_nursery() as nursery:
             for partition, some in by_partition.items():
                 nursery.start_soon(self._learn, partition, some)
@@ -227,12 +220,12 @@ class Directory:
 
     async def cancel(self, id: str, *, deadline_s: float | None = None) -> None:
         """Pause the job and end its running turn; what it was about stays first in its queue."""
-        await self._command(id, {"op": "cancel"}, deadline_s)
+        # Paused first: a job that runs would begin the turn again at once.
         await self.want(id, "paused", deadline_s=deadline_s)
         await self._command(id, {"op": "cancel"}, deadline_s)
 
     async def _command(self, id: str, arguments: dict[str, Any], deadline_s: float | None) -> Any:
-        return await self.client.command(self._partition(self._id(id)), id, arguments, deadline_s=deadline_s)
+        return await self.client.command(self._partition(checked_address(id)), id, arguments, deadline_s=deadline_s)
 
     async def every_partition(self, arguments: dict[str, Any], *, deadline_s: float | None = None) -> list[Any]:
         """Ask all partitions the same; raises `NotDone` if one does not answer."""

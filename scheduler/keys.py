@@ -2,8 +2,12 @@
 
 import struct
 import zlib
+from typing import Any
+
+from tenure.scheduler.errors import Mistake
 
 __all__ = [
+    "checked_address",
     "chunk_key",
     "client_partition",
     "is_partition_sender",
@@ -16,6 +20,7 @@ __all__ = [
     "split_slot_key",
 ]
 
+ADDRESS_BYTES_MAX = 500
 HEAD = b"head"
 WATERMARK = b"watermark"
 SENTINEL = b"sentinel"
@@ -29,6 +34,17 @@ PARTITION_MARK = b"\x00part"[:4]
 def partition_of(id: str, partition_count: int) -> int:
     """The partition that a job (or topic) of this id belongs to. Part of the stored format: never changes."""
     return zlib.crc32(id.encode()) % partition_count
+
+
+def checked_address(address: Any) -> str:
+    """A job's id or a topic's name, if it can be one; raises `Mistake`."""
+    if isinstance(address, str) and address:
+        try:
+            if len(address.encode()) <= ADDRESS_BYTES_MAX:
+                return address
+        except UnicodeEncodeError:
+            pass  # lone surrogates
+    raise Mistake(f"an id or address is a string of 1 to {ADDRESS_BYTES_MAX} bytes of UTF-8, not {address!r:.100}")
 
 
 def slot_key(sender: bytes, lane: int, n: int) -> bytes:

@@ -315,6 +315,7 @@ class Tenure:
         ids = {id for id, record in self.state.jobs.items() if record.type == envelope.to}
         ids |= {id for id, live in self.lives.items() if live.type_name == envelope.to}
         ids -= {id for id, live in self.lives.items() if live.type_name != envelope.to}
+        ids |= set(self.definitions.about_to_be(envelope.to))
         for id in sorted(ids):
             self.deliver(
                 Envelope(

@@ -18,7 +18,7 @@ from tenure.scheduler.context import Context, turn_id
 from tenure.scheduler.draft import Draft
 from tenure.scheduler.errors import Mistake, StateTooLarge, TenureError, TooLarge, UnknownJobType, WrongType
 from tenure.scheduler.jobtype import JobType, Registry
-from tenure.scheduler.keys import partition_of
+from tenure.scheduler.keys import checked_address, partition_of
 from tenure.scheduler.live import Live
 from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.state import PartitionState
@@ -381,8 +381,7 @@ class Turns:
         self, to: str, message: Any, kind: int, source: str, id: str, partition: int | None = None
     ) -> tuple[Envelope, int]:
         """An envelope and the partition that it goes to; refuses what can't be sent."""
-        if not to or not isinstance(to, str):
-            raise Mistake(f"an address is a non-empty string, not {to!r}")
+        checked_address(to)
         try:
             body = _encode(message)
         except (TypeError, msgspec.EncodeError, OverflowError) as error:

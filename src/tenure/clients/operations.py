@@ -31,23 +31,24 @@ async def schedule(
 
 async def schedule_many(client: GridClient, jobs: Iterable[JobSpec], timeout_s: float | None) -> None:
     specs = [_checked(spec) for spec in jobs]
-    failures: list[TenureError] = []
+    failures: dict[int, TenureError] = {}
     limiter = trio.CapacityLimiter(AT_ONCE_MAX)
 
-    async def one(job_type: JobTarget, id: str, parameters: Mapping[str, Any]) -> None:
+    async def one(n: int, job_type: JobTarget, id: str, parameters: Mapping[str, Any]) -> None:
         async with limiter:
             try:
                 await schedule(client, job_type, id, parameters, timeout_s)
             except TenureError as error:
-                failures.append(error)
+                failures[n] = error
 
     async with trio.open_nursery() as nursery:
-        for spec in specs:
-            nursery.start_soon(one, *spec)
+        for n, spec in enumerate(specs):
+            nursery.start_soon(one, n, *spec)
     if failures:
+        first = failures[min(failures)]
         if len(failures) > 1:
-            failures[0].add_note(f"{len(failures)} of {len(specs)} jobs could not be scheduled; the others were")
-        raise failures[0]
+            first.add_note(f"{len(failures)} of {len(specs)} jobs could not be scheduled; the others were")
+        raise first
 
 
 def _checked(spec: Any) -> JobSpec:
