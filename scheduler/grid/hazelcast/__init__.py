@@ -1,5 +1,6 @@
 """The grid's adapter to Hazelcast: the only package that imports its client."""
 
+import logging
 import warnings
 
 with warnings.catch_warnings():
@@ -11,3 +12,6 @@ from tenure.scheduler.grid.hazelcast.grid import HazelcastGrid, MemberSeen
 from tenure.scheduler.grid.hazelcast.settings import CannotConnect, HazelcastSettings, map_name
 
 __all__ = ["CannotConnect", "HazelcastGrid", "HazelcastSettings", "MemberSeen", "map_name"]
+
+# Where nobody has set up logging, the client would write each of its attempts to standard error.
+logging.getLogger("hazelcast").addHandler(logging.NullHandler())

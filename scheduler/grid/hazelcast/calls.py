@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 import trio
-from hazelcast.errors import AccessControlError, SplitBrainProtectionError
+from hazelcast.errors import AccessControlError, HazelcastClientNotActiveError, SplitBrainProtectionError
 from hazelcast.invocation import Invocation
 from hazelcast.protocol.client_message import OutboundMessage
 from outcome import Error, Value
@@ -112,6 +112,9 @@ class Call(Invocation):
         # Sent once and refused: it never ran. Sent again after a first try: that one may have.
         kind = Refused if isinstance(error, _REFUSALS) and self.sends <= 1 else Unknown
         reason = str(error).partition("\n")[0]
+        if isinstance(error, HazelcastClientNotActiveError):
+            # Closed by us, or the cluster that came back is not the one that it was (its partition count, for one).
+            reason = "this connection is closed for good; open another"
         failure = kind(f"{self.about}: {type(error).__name__}{f': {reason}' if reason else ''}")
         failure.__cause__ = error
         return failure

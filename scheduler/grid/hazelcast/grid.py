@@ -273,9 +273,8 @@ class HazelcastGrid(Grid):
         return self._subscriptions.open(subscription)
 
     def hear(self, members: frozenset[str]) -> None:
-        news = members - self._heard - {self._keeper.now.paired}
         self._heard = members
-        self._follow(events_lost=bool(news))
+        self._follow()
 
     def ownership(self) -> Ownership:
         return self._keeper.now
@@ -319,15 +318,14 @@ class HazelcastGrid(Grid):
             self.partition_count = self._client.partition_service.get_partition_count()
             if self.partition_count:
                 self._requests = {map: wire.Requests(map_name(map), self.partition_count) for map in Map}
-        paired = self._keeper.now.paired
         events = self._keeper.refresh(self.partition_count)
-        self._follow(events_lost=paired is not None and self._keeper.now.paired not in (paired, None))
+        self._follow()
         for event in events:
             self._tell(event)
         self._was_connected |= self._complete()
         self._tell_reconnected()
 
-    def _follow(self, *, events_lost: bool) -> None:
+    def _follow(self, *, events_lost: bool = False) -> None:
         connections = {str(uuid): connection for uuid, connection in self._client.connections.items()}
         near = {self._keeper.now.paired, *self._heard}
         near_connections = [connection for member, connection in connections.items() if member in near]

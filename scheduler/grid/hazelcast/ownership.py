@@ -75,20 +75,18 @@ class OwnershipKeeper:
 
     def refresh(self, partition_count: int) -> list[OwnershipEvent]:
         """Look at what the client knows now; the events say what is new."""
-        members = tuple(
-            Member(str(info.uuid), info.address.host, info.address.port)
-            for info in self._client.cluster_service.get_members()
-        )
-        table = self._client.partition_table
+        infos = self._client.cluster_service.get_members()
+        names = {info.uuid: str(info.uuid) for info in infos}
+        members = tuple(Member(names[info.uuid], info.address.host, info.address.port) for info in infos)
         connections = {str(uuid): connection for uuid, connection in self._client.connections.items()}
         candidates = [
             Candidate(member, connections[member.id].local_address.host)
             for member in members
             if member.id in connections
         ]
-        known = {member.id for member in members}
-        owners = (table.get(partition) for partition in range(partition_count))
-        primaries = tuple(str(owner) if owner is not None and str(owner) in known else None for owner in owners)
+        table = self._client.partition_table
+        # A primary that has left is nobody; the table follows the members a moment later.
+        primaries = tuple(names.get(table.get(partition)) for partition in range(partition_count))
         after = Ownership(
             self.now.version, members, primaries, choose_pair(candidates, self._settings, self._client_id)
         )
@@ -97,7 +95,7 @@ class OwnershipKeeper:
         events = changes(self.now, after, self._last_members)
         self.now = after._replace(version=after.version + 1)
         if members:
-            self._last_members = frozenset(known)
+            self._last_members = frozenset(names.values())
         return events
 
 

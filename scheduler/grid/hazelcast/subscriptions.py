@@ -3,9 +3,10 @@
     wanted: every open subscription on each of its connections      standing: what members have confirmed
                                   `reconcile` brings the second to the first
 
-A subscription to a map stands on the paired member's connection (and on those named to `hear`) and asks
-for that member's own events; one to a key, or to lost partitions, stands on all connections likewise, so that no member has
-to pass on another's. When a connection goes, what stood on it is gone, with the events in between.
+A subscription to a map stands on the connections to the paired member and to those named to `hear`, and
+asks each for its own events; one to a key, or to lost partitions, stands on all connections likewise, so
+that no member has to pass on another's. When a connection goes, what stood on it is gone, with the events
+in between.
 """
 
 import logging
@@ -189,9 +190,11 @@ class Subscriptions:
     def follow(self, near: Iterable[Any], connections: Sequence[Any], *, events_lost: bool) -> None:
         """The connections as they are now, and those to members whose own events are wanted.
 
-        `events_lost`: tell when what is wanted stands again.
+        `events_lost` (or a member more to listen to): tell when what is wanted stands again.
         """
-        self._near, self._connections = frozenset(near), tuple(connections)
+        before, self._near, self._connections = self._near, frozenset(near), tuple(connections)
+        # Nobody listened to the members that are new here, though somebody wanted to.
+        events_lost |= not self._near <= before and any(not subscription.everywhere for subscription in self._open)
         if events_lost:
             self._restoring_until = trio.current_time() + self._caller.op_deadline_s
         self.tend()
