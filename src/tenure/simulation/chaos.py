@@ -286,8 +286,8 @@ class Chaos:
     async def split(self) -> None:
         """One member loses sight of the others, and they of it; the minority refuses."""
         members = self.cluster.members
-        if len(members) < 3 or len(members) < self.world.plan.members or not self.cluster.is_safe():
-            return
+        if self.world.plan.members < 3 or len(members) < self.world.plan.members or not self.cluster.is_safe():
+            return  # without split-brain protection, both sides would go on: acknowledged writes are lost then
         lone = self.dice.choice(members)
         self.cluster.split([[member for member in members if member != lone], [lone]])
         try:

@@ -85,6 +85,7 @@ class NodeProcess(Process):
             report=lambda text: world.trace.tell(self.name, f"reports: {text}"),
         )
         self.node = Node(host, listening, name=self.name)
+        world.clocks[self.name] = self.now_ms
         try:
             with self.scope:
                 await self.node.run()
@@ -93,6 +94,7 @@ class NodeProcess(Process):
         if not self.ended and not self.drained:
             world.violate(f"{self.name} has ended, and nobody asked it to")
         self.ended = True
+        world.clocks.pop(self.name, None)
         self.grid.close()
 
     async def drain(self) -> None:

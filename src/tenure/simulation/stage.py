@@ -87,6 +87,9 @@ class World:
         """False once the workload should come to its end."""
         self.formation = ""
         self.incarnation = 0
+        self.clocks: dict[str, Callable[[], int]] = {}
+        """The wall clocks of living nodes."""
+        self._outside: dict[type[Any], Any] = {}
         self._names: Counter[str] = Counter()
         self.faults.on_fault = self._faulted
         _world.set(self)
@@ -101,6 +104,17 @@ class World:
     def dice(self, what: str) -> Random:
         """A source of randomness that does not depend on what else draws."""
         return Random(f"{self.seed} {what}")
+
+    def outside(self, kind: type[T]) -> T:
+        """A system outside of the cluster, one of each kind."""
+        found = self._outside.get(kind)
+        if found is None:
+            found = self._outside[kind] = kind()
+        return found  # type: ignore[no-any-return]
+
+    def slowest_clock_ms(self) -> int:
+        """What every node agrees has passed."""
+        return min(clock() for clock in self.clocks.values())
 
     def wall_ms(self, offset_ms: int = 0) -> int:
         """The wall clock of a process whose clock is off by so much."""

@@ -1,8 +1,31 @@
 """What simulated clusters are made to do, and how it is judged. Each workload is a module with its own checker."""
 
+from tenure.simulation.workloads.asking import Asking
 from tenure.simulation.workloads.base import Workload
 from tenure.simulation.workloads.counters import Counters
+from tenure.simulation.workloads.failing import Failing
+from tenure.simulation.workloads.fencing import Fencing
+from tenure.simulation.workloads.lifecycle import Lifecycle
+from tenure.simulation.workloads.slow import Slow
+from tenure.simulation.workloads.steps import Steps
+from tenure.simulation.workloads.storm import Storm
+from tenure.simulation.workloads.timing import Timing
+from tenure.simulation.workloads.topics import Broadcasts, Topics
+from tenure.simulation.workloads.transfers import Transfers
 
-__all__ = ["ALL", "Workload"]
+__all__ = ["BULK", "OTHERS", "Workload"]
 
-ALL: tuple[type[Workload], ...] = (Counters,)
+BULK: tuple[type[Workload], ...] = (Counters, Transfers, Storm)
+"""Many messages each."""
+OTHERS: tuple[type[Workload], ...] = (
+    Asking,
+    Broadcasts,
+    Failing,
+    Fencing,
+    Lifecycle,
+    Slow,
+    Steps,
+    Timing,
+    Topics,
+)
+"""Few messages, each with more to it."""

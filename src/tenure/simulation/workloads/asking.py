@@ -1,0 +1,80 @@
+"""Questions: what a job answered was committed, and stays."""
+
+from typing import Any, ClassVar
+
+from tenure.scheduler.client import GridClient
+from tenure.scheduler.errors import UnknownJob
+from tenure.scheduler.jobtype import Job, JobType
+from tenure.simulation.histories import Findings, Sent, judge_sender
+from tenure.simulation.workloads.base import Drive, Workload, states
+
+__all__ = ["Asking", "judge_answers"]
+
+
+class Oracle(Job):
+    """Answers with its place in the order of all questions."""
+
+    asked: list[int] = []
+
+    def on_message(self, ctx: Any, message: int) -> int:
+        self.asked.append(message)
+        return len(self.asked)
+
+
+def judge_answers(id: str, asked: list[int], answers: dict[int, int]) -> Findings:
+    """Each answer named the place that its question still has."""
+    found = Findings()
+    for question, place in answers.items():
+        if place > len(asked) or asked[place - 1] != question:
+            found.wrong.append(f"{id} answered question {question} as its number {place}; its questions are {asked}")
+    return found
+
+
+class Asking(Workload):
+    """Askers with and without ids, and some who ask for what does not exist."""
+
+    types: ClassVar = (JobType("oracle", Oracle),)
+
+    async def prepare(self, client: GridClient) -> None:
+        self.jobs = [f"oracle{n}" for n in range(3)]
+        self.sent = {id: Sent() for id in self.jobs}
+        self.answers: dict[str, dict[int, int]] = {id: {} for id in self.jobs}
+        for id in self.jobs:
+            await client.directory.schedule("oracle", id, {})
+
+    def drives(self) -> list[Drive]:
+        return [self._ask, self._ask, self._ask_nobody]
+
+    async def _ask(self, client: GridClient) -> None:
+        while self.world.working:
+            job = self.random.choice(self.jobs)
+            question = self.sent[job].next()
+            id = f"{job} {question}" if self.random.random() < 0.5 else ""
+            for _ in range(2 if id else 1):
+                outcome = await self.world.attempt(
+                    1, lambda job=job, question=question, id=id: client.ask(job, question, id=id, deadline_s=3.0)  # type: ignore[misc]
+                )
+                if outcome.done:
+                    before = self.answers[job].setdefault(question, outcome.result)
+                    if before != outcome.result:
+                        self.world.violate(f"{job} answered {id!r} with {before}, and asked again with {outcome.result}")
+                    self.sent[job].acknowledged.add(question)
+            await self.pause(0.1, 0.8)
+
+    async def _ask_nobody(self, client: GridClient) -> None:
+        while self.world.working:
+            try:
+                outcome = await self.world.attempt(1, lambda: client.ask("nobody", 1, deadline_s=3.0))
+            except UnknownJob:
+                pass
+            else:
+                if outcome.done:
+                    self.world.violate(f"a job that does not exist answered {outcome.result!r}")
+            await self.pause(2.0, 6.0)
+
+    async def examine(self, client: GridClient) -> Findings:
+        found = Findings()
+        for id, job in (await states(client, self.jobs, found)).items():
+            found.add(judge_sender(id, job.asked, self.sent[id], ordered=False))
+            found.add(judge_answers(id, job.asked, self.answers[id]))
+        return found

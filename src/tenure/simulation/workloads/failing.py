@@ -1,0 +1,130 @@
+"""Handlers that fail: state goes back to what was committed, the turn is tried again, and poison is parked."""
+
+from typing import Any, ClassVar
+
+from tenure.scheduler.client import GridClient
+from tenure.scheduler.errors import NotDone
+from tenure.scheduler.jobtype import Job, JobType, Retry
+from tenure.simulation.histories import Findings, judge_all
+from tenure.simulation.workloads.base import Drive, Workload, states
+from tenure.simulation.workloads.counters import Sendings
+
+__all__ = ["Failing"]
+
+POISON = -1
+
+
+class Clumsy(Job):
+    """Changes its state, sends, and only then finds out that it can't go on."""
+
+    seen: dict[str, list[int]] = {}
+    half_done: list[int] = []
+
+    def on_message(self, ctx: Any, message: tuple[str, int]) -> None:
+        sender, n = message
+        self.half_done.append(n)
+        ctx.send("witness", n)
+        if n % 7 == 3 and ctx.attempt < 3:
+            raise ValueError("not this time")
+        if n % 11 == 5:
+            raise ArithmeticError("never")
+        self.half_done.pop()
+        self.seen.setdefault(sender, []).append(n)
+
+
+class Witness(Job):
+    """Counts what it hears."""
+
+    heard: int = 0
+
+    def on_message(self, ctx: Any, message: int) -> None:
+        self.heard += 1
+
+
+class Failing(Workload):
+    """Messages that fail twice, and messages that always fail. Whoever minds the jobs skips the latter."""
+
+    types: ClassVar = (
+        JobType("clumsy", Clumsy, retry=Retry(attempts_max=4, first_delay_s=0.1, delay_max_s=0.4)),
+        JobType("witness", Witness),
+    )
+
+    async def prepare(self, client: GridClient) -> None:
+        self.sendings = Sendings()
+        self.jobs = [f"clumsy{n}" for n in range(2)]
+        for id in self.jobs:
+            await client.directory.schedule("clumsy", id, {})
+        await client.directory.schedule("witness", "witness", {})
+
+    def drives(self) -> list[Drive]:
+        return [self._publish]
+
+    async def _publish(self, client: GridClient) -> None:
+        sender = self.world.name("tormentor")
+        while self.world.working:
+            batch = [self.sendings.message(self.random.choice(self.jobs), sender) for _ in range(3)]
+            outcome = await self.world.attempt(3, lambda batch=batch: client.publish_many(batch))  # type: ignore[misc]
+            self.sendings.told(batch, outcome)
+            await self.pause(0.3, 1.0)
+
+    async def examine(self, client: GridClient) -> Findings:
+        found = Findings()
+        await self._skip_poison(client, found)
+        read = await states(client, [*self.jobs, "witness"], found)
+        letters = await self._letters(client, found)
+        if letters is None or len(read) < len(self.jobs) + 1:
+            return found
+        applied = 0
+        for id in self.jobs:
+            job = read[id]
+            applied += sum(map(len, job.seen.values()))
+            if job.half_done:
+                found.wrong.append(f"{id} kept what failed turns did: {job.half_done}")
+            found.add(self._judge(id, job, [tuple(letter["message"]) for letter in letters if letter["to"] == id]))
+        heard = read["witness"].heard
+        if heard > applied:
+            found.wrong.append(f"the witness heard of {heard} turns, {applied} were committed")
+        elif heard < applied:
+            found.waiting.append(f"the witness has heard of {heard} turns of {applied}")
+        return found
+
+    def _judge(self, id: str, job: Clumsy, letters: list[tuple[str, int]]) -> Findings:
+        found = Findings()
+        if len(set(letters)) < len(letters):
+            found.wrong.append(f"{id}: a message became two dead letters: {sorted(letters)}")
+        seen = {sender: list(numbers) for sender, numbers in job.seen.items()}
+        for sender, n in letters:
+            if n % 11 != 5 and n % 7 != 3:
+                found.wrong.append(f"{id}: message {n} of {sender} became a dead letter, and never failed")
+            if n in seen.get(sender, ()):
+                found.wrong.append(f"{id}: message {n} of {sender} was applied, and became a dead letter too")
+            numbers = seen.setdefault(sender, [])
+            numbers.append(n)
+            numbers.sort()
+        for sender, numbers in job.seen.items():
+            if numbers != sorted(numbers):
+                found.wrong.append(f"{id}: out of {sender}'s order: {numbers}")
+        found.add(judge_all(id, seen, self.sendings.to[id]))
+        return found
+
+    async def _skip_poison(self, client: GridClient, found: Findings) -> None:
+        for id in self.jobs:
+            try:
+                about = await client.directory.describe(id, deadline_s=5.0)
+                if about["status"] == "failed":
+                    # Asked twice, it would skip the next one too: the answer to the first may be lost.
+                    found.waiting.append(f"{id} has failed: {about['error']}")
+                    await self._skip(client, id, about)
+            except NotDone as error:
+                found.waiting.append(str(error))
+
+    async def _skip(self, client: GridClient, id: str, about: dict[str, Any]) -> None:
+        poison = about["first_waiting"]["message"][1] % 11 == 5
+        await client.directory.retry(id, skip=poison, deadline_s=5.0)
+
+    async def _letters(self, client: GridClient, found: Findings) -> list[dict[str, Any]] | None:
+        try:
+            return await client.directory.dead_letters(deadline_s=5.0)
+        except NotDone as error:
+            found.waiting.append(str(error))
+            return None
