@@ -131,7 +131,9 @@ class GridClient:
                 raise TooLarge(f"message {n} to {to!r} has {len(body)} bytes; the limit is {limit}")
             if checks and kind == Kind.MESSAGE and (type := known.get(address)) is not None:
                 type.check_message(body, address)
-            made.append((partition, Envelope(address, Raw(body), kind, ids[n]) if ids else Envelope(address, Raw(body), kind)))
+            made.append(
+                (partition, Envelope(address, Raw(body), kind, ids[n]) if ids else Envelope(address, Raw(body), kind))
+            )
         return made
 
     def _body(self, to: str, message: Any) -> Raw:
@@ -167,7 +169,8 @@ class GridClient:
         unstored = self._unstored(pairs, envelopes, ticket, sent)
         raise Backlogged(
             f"{len(unstored)} of {len(pairs)} messages are not known to be stored after {limit_s} s: "
-            "the cluster does not keep up, or does not answer", unstored
+            "the cluster does not keep up, or does not answer",
+            unstored,
         )
 
     async def _buffer(self, envelopes: list[tuple[int, Envelope]], start: int, ticket: Ticket) -> int:
@@ -204,7 +207,9 @@ class GridClient:
             lane.withdraw(ticket)
             self._buffer_bytes -= before - lane.waiting_bytes
         return [
-            pair for n, (pair, (_, envelope)) in enumerate(zip(pairs, envelopes, strict=True)) if n >= sent or id(envelope) in waiting
+            pair
+            for n, (pair, (_, envelope)) in enumerate(zip(pairs, envelopes, strict=True))
+            if n >= sent or id(envelope) in waiting
         ]
 
     # -- the lanes' pumps -------------------------------------------------------------------------
@@ -283,7 +288,9 @@ class GridClient:
             return _decode(state)
         return type.load(state, version)
 
-    async def command(self, partition: int, to: str, arguments: dict[str, Any], *, deadline_s: float | None = None) -> Any:
+    async def command(
+        self, partition: int, to: str, arguments: dict[str, Any], *, deadline_s: float | None = None
+    ) -> Any:
         """A question to a partition itself (see `commands`). Asked again if need be: commands may be repeated."""
         limit_s = self.settings.ask_deadline_s if deadline_s is None else deadline_s
         end_s = trio.current_time() + limit_s
@@ -311,7 +318,9 @@ class GridClient:
         finally:
             del self._questions[n]
         if question.answer is None:
-            raise NotDone(f"no answer from {envelope.to or 'partition ' + str(partition)!r} within {limit_s} s; its turn may still run")
+            raise NotDone(
+                f"no answer from {envelope.to or 'partition ' + str(partition)!r} within {limit_s} s; its turn may still run"
+            )
         self.grid.discard(Map.REPLIES, client_partition(self.sender, self.partition_count), [reply_key(self.sender, n)])
         return _unwrap(question.answer)
 
@@ -396,5 +405,3 @@ async def open_client(
             finally:
                 client.closed = True
                 nursery.cancel_scope.cancel()
-
-

@@ -42,7 +42,9 @@ async def find_or_form(grid: Grid, name: str, *, deadline_s: float = 30.0, retry
             except GridError:
                 pass
             await trio.sleep(retry_s)
-    raise NotDone(f"the cluster could not be found or formed within {deadline_s} s: the grid does not answer, or refuses writes")
+    raise NotDone(
+        f"the cluster could not be found or formed within {deadline_s} s: the grid does not answer, or refuses writes"
+    )
 
 
 async def find(grid: Grid) -> Cluster | None:

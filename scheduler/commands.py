@@ -90,7 +90,9 @@ def _description(tenure: "Tenure", live: Live) -> Arguments:
     return _summary(tenure, live.id, live.record()) | {
         "revision": live.revision,
         "turns": live.turns,
-        "timer": None if timer is None else {"due_ms": timer.due_ms, "cron": timer.cron, "tz": timer.zone, "cron_due_ms": timer.cron_due_ms},
+        "timer": None
+        if timer is None
+        else {"due_ms": timer.due_ms, "cron": timer.cron, "tz": timer.zone, "cron_due_ms": timer.cron_due_ms},
         "failure": None if failure is None else msgspec.structs.asdict(failure),
         "first_waiting": _first_waiting(live),
         "topics": list(live.topics),
@@ -103,7 +105,13 @@ def _first_waiting(live: Live) -> Arguments | None:
     if not live.queue:
         return None
     first = live.queue[0]
-    return {"kind": first.kind, "message": _shown(first.body), "id": first.id, "source": first.source, "attempts": first.attempts}
+    return {
+        "kind": first.kind,
+        "message": _shown(first.body),
+        "id": first.id,
+        "source": first.source,
+        "attempts": first.attempts,
+    }
 
 
 def _shown(encoded: Any) -> Any:
@@ -200,7 +208,9 @@ def _letter(tenure: "Tenure", letter: DeadLetter) -> Arguments:
 
 def _exhume(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     """Take dead letters out: deliver them again (`replay`), or not."""
-    numbers = [n for n in arguments.get("letters", []) if n in tenure.state.dead and n not in tenure.turns.draft.exhumed]
+    numbers = [
+        n for n in arguments.get("letters", []) if n in tenure.state.dead and n not in tenure.turns.draft.exhumed
+    ]
     for n in numbers:
         tenure.turns.draft.exhumed.append(n)
         dead = tenure.state.dead[n].envelope

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
-from msgspec import Raw
 
 from tenure.scheduler.errors import Mistake
 from tenure.scheduler.keys import split_slot_key
@@ -208,5 +207,3 @@ def turn_id(job: str, generation: int, envelope: Envelope) -> str:
         return f"{job}/{generation}/{EVENTS[envelope.kind]}"
     sender, lane, n = split_slot_key(envelope.slot) or (b"", 0, 0)
     return f"{job}/{generation}/{sender.hex()}.{lane}.{n}.{envelope.index}"
-
-

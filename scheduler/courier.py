@@ -124,7 +124,9 @@ class Courier:
                     # The bell first: it carries the answers, and is what a client waits for.
                     await grid.set(Map.REPLIES, partition, client, encode(answers), ttl_s=ttl_s)
                     for answer in answers:
-                        await grid.set(Map.REPLIES, partition, reply_key(client, answer.n), encode([answer]), ttl_s=ttl_s)
+                        await grid.set(
+                            Map.REPLIES, partition, reply_key(client, answer.n), encode([answer]), ttl_s=ttl_s
+                        )
                     break
                 except GridError:
                     attempt += 1

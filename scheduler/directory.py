@@ -44,7 +44,9 @@ class Directory:
 
     # -- definitions ------------------------------------------------------------------------------
 
-    async def schedule(self, job_type: Any, id: str, parameters: dict[str, Any], *, deadline_s: float | None = None) -> None:
+    async def schedule(
+        self, job_type: Any, id: str, parameters: dict[str, Any], *, deadline_s: float | None = None
+    ) -> None:
         """See `Client.schedule`."""
         type = self._type(job_type)
         if type.pickled:
@@ -91,7 +93,7 @@ class Directory:
                     new = self._definition(type, parameters, 1, 1)
                     stored = await self.grid.put_if_absent(Map.JOBS, partition, key, encode(new))
                     if stored is None:
-                        return
+                        return None
                 there = decode(stored, Definition)
                 if there.wanted != "removed":
                     if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, stored):
@@ -313,5 +315,3 @@ def _with_wanted(there: Definition, wanted: str) -> Definition:
     if wanted == "removed":
         return removed(there)
     return msgspec.structs.replace(there, wanted=wanted, revision=there.revision + 1)
-
-

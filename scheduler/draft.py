@@ -19,16 +19,16 @@ class Draft:
     """Effects that will be committed together. Becomes a `Record` once, when the journal is free."""
 
     def __init__(self) -> None:
-        self.changed: dict[str, "Live"] = {}
+        self.changed: dict[str, Live] = {}
         self.gone: dict[str, None] = {}
         self.cursors: dict[bytes, tuple[int, int]] = {}
         self.forgotten: list[bytes] = []
         self.watermark = 0
-        self.uncarried: dict[str, "Live"] = {}
+        self.uncarried: dict[str, Live] = {}
         """Jobs whose queue may have entries that are not in the mailbox."""
         self.done: dict[str, int] = {}
         """job -> how many entries of its committed mailbox are done"""
-        self.recounted: dict[str, "Live"] = {}
+        self.recounted: dict[str, Live] = {}
         """Jobs whose mailbox entries have new attempt counts."""
         self.sends: dict[int, list[Envelope]] = {}
         self.answers: list[tuple[bytes, Answer]] = []

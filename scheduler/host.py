@@ -1,9 +1,9 @@
 """What a tenure gets from its node."""
 
 import itertools
-from random import Random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 
 import structlog
 import trio
@@ -58,7 +58,10 @@ class Host:
             return self._unpickled(record)
         found = self.registry.get(record.type)
         if found is None:
-            return None, f"UnknownJobType: node {self.node} does not know job type {record.type!r}; start a node whose application registers it"
+            return (
+                None,
+                f"UnknownJobType: node {self.node} does not know job type {record.type!r}; start a node whose application registers it",
+            )
         if record.version > found.version:
             return None, (
                 f"its state is of version {record.version} of {record.type!r}, node {self.node} has version {found.version}; "
@@ -68,11 +71,17 @@ class Host:
 
     def _unpickled(self, record: JobRecord) -> tuple[JobType | None, str]:
         if not self.settings.allow_pickled_jobs:
-            return None, f"PickledJobsRefused: node {self.node} does not run pickled callables (allow_pickled_jobs is off)"
+            return (
+                None,
+                f"PickledJobsRefused: node {self.node} does not run pickled callables (allow_pickled_jobs is off)",
+            )
         found = self._pickled.get(record.pickled)
         if found is None:
             try:
                 found = self._pickled[record.pickled] = unpickled_type(record.type, record.pickled)
             except Exception as error:
-                return None, f"its pickled callable can't be loaded on node {self.node}: {type(error).__name__}: {error}"
+                return (
+                    None,
+                    f"its pickled callable can't be loaded on node {self.node}: {type(error).__name__}: {error}",
+                )
         return found, ""

@@ -127,7 +127,9 @@ class InLanes:
             if cursor is None:
                 lanes = {lane for lane, _ in slots}
                 yield from (slot_key(sender, lane, 0) for lane in lanes if (lane, 0) not in slots)
-            elif cursor not in slots and not any(n == 0 and self._may_begin(slots[lane, n], cursor) for lane, n in slots):
+            elif cursor not in slots and not any(
+                n == 0 and self._may_begin(slots[lane, n], cursor) for lane, n in slots
+            ):
                 yield slot_key(sender, *cursor)
                 if cursor[0] != (last := max(slots)[0]) and (last, 0) not in slots:
                     yield slot_key(sender, last, 0)

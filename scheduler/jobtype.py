@@ -6,14 +6,14 @@ connection, a cache) lives as long as this node keeps the job in memory, and is 
 
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol, TypeVar, cast, overload
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
 
-from tenure.scheduler.errors import Mistake, NotPicklable, StateTooLarge, Undecodable, UnknownJobType, WrongType
+from tenure.scheduler.errors import Mistake, NotPicklable, Undecodable, UnknownJobType, WrongType
 from tenure.scheduler.wire import Kind
 
 __all__ = ["Job", "JobType", "Registry", "Retry", "job", "registry"]

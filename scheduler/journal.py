@@ -12,8 +12,8 @@
 The steps are those of `tests/models/journal_model.py`, which checks them exhaustively; change both together.
 """
 
-from random import Random
 from collections.abc import AsyncIterator, Callable
+from random import Random
 
 import trio
 
@@ -98,7 +98,11 @@ class Journal:
                 if stored is not None and (head := decode(stored, Head)).formation == self.formation:
                     if await self._read_image(head):
                         return
-                problem = "its head is missing" if stored is None else "its head is not of this cluster, or its image is not whole"
+                problem = (
+                    "its head is missing"
+                    if stored is None
+                    else "its head is not of this cluster, or its image is not whole"
+                )
             except Undecodable as error:
                 problem = str(error)
             except GridError:
@@ -158,7 +162,9 @@ class Journal:
             record = decode(stored, Record)
         except Undecodable as error:
             # Nobody who follows the protocol wrote this. It stays where it is, for somebody to look at.
-            self.report(f"partition {self.partition}: journal slot {self.slot} can't be decoded and is passed over: {error}")
+            self.report(
+                f"partition {self.partition}: journal slot {self.slot} can't be decoded and is passed over: {error}"
+            )
             self.openings.add(self.slot)
             self.damaged_at = self.slot
             self.slot += 1
@@ -212,7 +218,9 @@ class Journal:
     async def still_ours(self) -> bool:
         """Is the head still the one that we claimed? Not, if another has opened or the partition was lost."""
         stored = encode(self.head)
-        return await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, stored, stored) or stored != encode(self.head)
+        return await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, stored, stored) or stored != encode(
+            self.head
+        )
 
     # -- committing -------------------------------------------------------------------------------
 
@@ -322,8 +330,12 @@ class Journal:
         Only for a tenure that has claimed the head: then no earlier one can make a head of those chunks.
         """
         async for page in self.grid.scan(Map.JOURNAL, self.partition):
-            below = [entry for entry in page if len(entry.key) == 8 and int.from_bytes(entry.key, "big") < self.head.first]
-            self.grid.discard(Map.JOURNAL, self.partition, [entry.key for entry in below if not _is_opening(entry.value)])
+            below = [
+                entry for entry in page if len(entry.key) == 8 and int.from_bytes(entry.key, "big") < self.head.first
+            ]
+            self.grid.discard(
+                Map.JOURNAL, self.partition, [entry.key for entry in below if not _is_opening(entry.value)]
+            )
         stale: list[bytes] = []
         async for page in self.grid.scan(Map.IMAGES, self.partition):
             stale += [entry.key for entry in page if self._is_stale_chunk(entry.key)]

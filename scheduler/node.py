@@ -1,6 +1,6 @@
 """A node: it says that it is there, sees who else is, follows the assignment, and serves its partitions.
 
-    beat ──► who is there? ──► assignment (one value, compare-and-set) ──► open what is ours, close what is not
+beat ──► who is there? ──► assignment (one value, compare-and-set) ──► open what is ours, close what is not
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Protocol
 import trio
 
 from tenure.scheduler.assignment import Assignment, NodeInfo, assign
-from tenure.scheduler.errors import Final, PartitionLost, TenureError
+from tenure.scheduler.errors import Final, TenureError
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.host import Host
 from tenure.scheduler.journal import Journal, TenureOver
@@ -89,7 +89,9 @@ class Node:
             self._beat += 1
             try:
                 ttl_s = max(60.0, 20 * self.settings.gone_after_s)
-                await self.grid.set(Map.NODES, 0, NODE_PREFIX + self.host.node.encode(), encode(self.info()), ttl_s=ttl_s)
+                await self.grid.set(
+                    Map.NODES, 0, NODE_PREFIX + self.host.node.encode(), encode(self.info()), ttl_s=ttl_s
+                )
             except GridError:
                 pass
             await trio.sleep(self.settings.heartbeat_s)
@@ -195,7 +197,9 @@ class Node:
         """Where members have no node of their own, their partitions' events must come to us all the same."""
         ownership = self.grid.ownership()
         mine = zip(ownership.primaries, self.assignment.owners, strict=False)
-        members = frozenset(m for m, owner in mine if m is not None and owner == self.host.node and m != ownership.paired)
+        members = frozenset(
+            m for m, owner in mine if m is not None and owner == self.host.node and m != ownership.paired
+        )
         if members != self._heard:
             self._heard = members
             self.grid.hear(members)

@@ -22,7 +22,7 @@ __all__ = ["Action", "OutLane", "Step", "Ticket"]
 class Ticket:
     """One caller's messages: done when each of them is stored."""
 
-    __slots__ = ("doubtful", "done", "pending")
+    __slots__ = ("done", "doubtful", "pending")
 
     def __init__(self) -> None:
         self.pending = 0

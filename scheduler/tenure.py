@@ -25,7 +25,7 @@ from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.host import Host
 from tenure.scheduler.inlanes import InLanes, Slot, is_passed
 from tenure.scheduler.journal import Journal, TenureOver
-from tenure.scheduler.keys import is_partition_sender, slot_key
+from tenure.scheduler.keys import is_partition_sender
 from tenure.scheduler.live import Live
 from tenure.scheduler.timers import ring
 from tenure.scheduler.turns import Turns
@@ -319,7 +319,15 @@ class Tenure:
         for id in sorted(ids):
             self.deliver(
                 Envelope(
-                    id, envelope.body, Kind.MESSAGE, envelope.id, 0, envelope.source, envelope.slot, envelope.index, topic="*"
+                    id,
+                    envelope.body,
+                    Kind.MESSAGE,
+                    envelope.id,
+                    0,
+                    envelope.source,
+                    envelope.slot,
+                    envelope.index,
+                    topic="*",
                 )
             )
         self.turns.answer_value(envelope, len(ids))
@@ -582,7 +590,11 @@ class Tenure:
 
     def _park_killer(self, live: Live, first: Envelope) -> None:
         live.failure = Failure(
-            f"CrashedRepeatedly: the node died {first.attempts} times while this was running", "", "", first.attempts, self.host.now_ms()
+            f"CrashedRepeatedly: the node died {first.attempts} times while this was running",
+            "",
+            "",
+            first.attempts,
+            self.host.now_ms(),
         )
         self.turns.park_failed(live, first)
 

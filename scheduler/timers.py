@@ -28,7 +28,9 @@ def due_at_ms(when: datetime) -> int:
     if not isinstance(when, datetime):
         raise BadSchedule(f"a time is a datetime, not {when!r}")
     if when.tzinfo is None or when.utcoffset() is None:
-        raise BadSchedule(f"{when!r} has no time zone; say datetime.now(UTC), or datetime(…, tzinfo=ZoneInfo('Europe/Paris'))")
+        raise BadSchedule(
+            f"{when!r} has no time zone; say datetime.now(UTC), or datetime(…, tzinfo=ZoneInfo('Europe/Paris'))"
+        )
     return max(1, round(when.timestamp() * 1000))
 
 

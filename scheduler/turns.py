@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from tenure.scheduler.context import Context, turn_id
 from tenure.scheduler.draft import Draft
-from tenure.scheduler.errors import Mistake, StateTooLarge, TenureError, TooLarge, UnknownJobType, WrongType
+from tenure.scheduler.errors import StateTooLarge, TenureError, TooLarge, UnknownJobType, WrongType
 from tenure.scheduler.jobtype import JobType, Registry
 from tenure.scheduler.keys import checked_address, partition_of
 from tenure.scheduler.live import Live
@@ -214,7 +214,9 @@ class Turns:
 
     def _result(self, live: Live, envelope: Envelope, state: bytes, result: Any) -> Raw | None:
         if len(state) > self.settings.state_bytes_max:
-            raise StateTooLarge(f"the state would have {len(state)} bytes; the limit is {self.settings.state_bytes_max}")
+            raise StateTooLarge(
+                f"the state would have {len(state)} bytes; the limit is {self.settings.state_bytes_max}"
+            )
         if not envelope.reply and not envelope.id:
             return None
         try:
@@ -360,7 +362,9 @@ class Turns:
         if envelope.topic or envelope.kind != Kind.MESSAGE:
             return
         if len(self.state.dead) + len(self.draft.buried) >= self.settings.dead_letters_max:
-            self.host.report(f"dead letters of partition {self.partition} are full; not kept: {reason}, {detail}, {envelope!r}")
+            self.host.report(
+                f"dead letters of partition {self.partition} are full; not kept: {reason}, {detail}, {envelope!r}"
+            )
             return
         n = self._next_letter()
         envelope.body = envelope.body.copy()

@@ -32,7 +32,18 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
-__all__ = ["Entry", "EntryEvent", "Grid", "GridError", "Map", "Member", "Ownership", "OwnershipEvent", "Refused", "Unknown"]
+__all__ = [
+    "Entry",
+    "EntryEvent",
+    "Grid",
+    "GridError",
+    "Map",
+    "Member",
+    "Ownership",
+    "OwnershipEvent",
+    "Refused",
+    "Unknown",
+]
 
 
 class Map(enum.Enum):
@@ -121,12 +132,21 @@ class Grid(ABC):
         """The value, or None where it reads absent (which proves nothing)."""
 
     @abstractmethod
-    async def get_all(self, map: Map, partition: int, keys: Sequence[bytes], *, timeout_s: float | None = None) -> dict[bytes, bytes]:
+    async def get_all(
+        self, map: Map, partition: int, keys: Sequence[bytes], *, timeout_s: float | None = None
+    ) -> dict[bytes, bytes]:
         """The values of those `keys` that do not read absent. Not a snapshot: each read stands alone."""
 
     @abstractmethod
     async def set(
-        self, map: Map, partition: int, key: bytes, value: bytes, *, ttl_s: float | None = None, timeout_s: float | None = None
+        self,
+        map: Map,
+        partition: int,
+        key: bytes,
+        value: bytes,
+        *,
+        ttl_s: float | None = None,
+        timeout_s: float | None = None,
     ) -> None:
         """Write without condition. With `ttl_s` the entry goes by itself, some time after that."""
 
@@ -153,7 +173,9 @@ class Grid(ABC):
     # -- one partition ----------------------------------------------------------------------------
 
     @abstractmethod
-    def scan(self, map: Map, partition: int, *, page: int = 100, timeout_s: float | None = None) -> AsyncIterator[list[Entry]]:
+    def scan(
+        self, map: Map, partition: int, *, page: int = 100, timeout_s: float | None = None
+    ) -> AsyncIterator[list[Entry]]:
         """The entries of one partition of a map, page by page.
 
         An entry that is there from beginning to end is seen at least once; one that comes or goes
