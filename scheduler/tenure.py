@@ -113,8 +113,10 @@ class Tenure:
             await self._run()
         except BaseExceptionGroup as group:
             over, others = group.split(TenureOver)
-            if over is None or others is not None:
+            if over is None:
                 raise
+            if others is not None:
+                raise others from None  # it was being cancelled too, which comes to the same
             raise TenureOver(f"partition {self.partition}: another tenure has begun") from group
 
     async def _run(self) -> None:
@@ -237,8 +239,11 @@ class Tenure:
             return []
 
     def _is_held_back(self, sender: bytes, batch: list[Envelope]) -> bool:
-        # Partitions are never held back: they could wait for each other in a circle.
-        return bool(self._full) and not is_partition_sender(sender) and any(e.to in self._full for e in batch)
+        # Partitions are never held back: they could wait for each other in a circle. Nor are questions and
+        # commands: they may be what the job needs to go on.
+        if not self._full or is_partition_sender(sender):
+            return False
+        return any(envelope.to in self._full and envelope.kind == Kind.MESSAGE for envelope in batch)
 
     def _mind_gaps(self) -> None:
         """Slots that wait for one that has not come: its event may have been lost, so read it."""
