@@ -62,18 +62,22 @@ def build_app() -> cyclopts.App:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 usage, 3 unreachable."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
-    if tokens[:1] == ["bench"] or tokens[:1] == ["simulate"]:
-        from tenure.cli import proofs
-
-        return proofs.run(tokens[0], tokens[1:])  # these read their own arguments
     debug = "--debug" in tokens
     try:
-        result: Any = build_app()(tokens)
+        result = _run(tokens)
     except BaseException as error:  # whatever it is, it is told in a sentence; `--debug` shows the rest
         if debug and not isinstance(error, SystemExit):
             raise
         return explain(error, as_json="--json" in tokens)
     return result if isinstance(result, int) else Exit.DONE
+
+
+def _run(tokens: list[str]) -> Any:
+    if tokens[:1] in (["bench"], ["simulate"]):
+        from tenure.cli import proofs
+
+        return proofs.run(tokens[0], tokens[1:])  # these read their own arguments, `--help` too
+    return build_app()(tokens)
 
 
 def _version() -> str:

@@ -12,7 +12,7 @@ from tenure.scheduler.client import GridClient
 
 __all__ = ["Load"]
 
-TICK_S = 0.05
+TICK_S = 0.25
 DEADLINE_S = 120.0
 
 

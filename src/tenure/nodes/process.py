@@ -27,6 +27,7 @@ from tenure.nodes.embedded import open_embedded
 from tenure.nodes.errors import NotDrained, UnsafeMembers
 from tenure.nodes.guard import guard, join_cluster
 from tenure.nodes.whereabouts import announced
+from tenure.scheduler.assignment import assign
 from tenure.scheduler.grid.hazelcast import HazelcastGrid
 from tenure.scheduler.grid.port import GridError, Map, OwnershipEvent
 from tenure.scheduler.host import Host
@@ -36,6 +37,8 @@ from tenure.scheduler.settings import NodeSettings
 __all__ = ["NodeOptions", "Ready", "run_node"]
 
 QUIT_EXIT_CODE = 1
+SAME_SIGNAL_S = 0.3
+"""What comes so soon after the first signal is the same one: terminals and supervisors tell whole process groups."""
 PARTITIONS_WITHIN_S = 5.0
 READY_POLL_S = 0.02
 READY_AFTER_S_MAX = 15.0
@@ -185,12 +188,18 @@ async def _warn_of_members(grid: HazelcastGrid) -> None:
 async def _settled(node: Node) -> None:
     """Return when the node serves what it was assigned, or can be expected to take its time."""
     with trio.move_on_after(READY_AFTER_S_MAX):
-        while not (node.assignment.version and _assigned(node) <= node.tenures.keys() | node.lost.keys()):
+        while not _serves_its_share(node):
             await trio.sleep(READY_POLL_S)
 
 
-def _assigned(node: Node) -> set[int]:
-    return {partition for partition, owner in enumerate(node.assignment.owners) if owner == node.host.node}
+def _serves_its_share(node: Node) -> bool:
+    me = node.host.node
+    mine = {partition for partition, owner in enumerate(node.assignment.owners) if owner == me}
+    if mine:
+        return mine <= node.tenures.keys() | node.lost.keys()
+    # Nothing yet. It may stay so: others know more job types, or there are more nodes than partitions.
+    wanted = assign(node.assignment.owners, node.grid.ownership(), node.nodes.values())
+    return me in node.nodes and bool(node.assignment.version) and me not in wanted
 
 
 # -- leaving --------------------------------------------------------------------------------------
@@ -214,8 +223,11 @@ async def _drain(node: Node, options: NodeOptions) -> None:
 async def _heed_signals(stop: trio.Event, *, task_status: trio.TaskStatus[None]) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
         task_status.started()
+        first_s = 0.0
         async for number in received:
-            if stop.is_set():
+            if not stop.is_set():
+                first_s = trio.current_time()
+            elif trio.current_time() - first_s > SAME_SIGNAL_S:
                 _log().warning("quitting at once: others take over as after a crash", signal=signal.Signals(number).name)
                 os._exit(QUIT_EXIT_CODE)  # its embedded member ends with it
             stop.set()

@@ -1,0 +1,166 @@
+"""`tenure dev`: a member and a node, and a new node whenever the application changes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tenure.cli.ends import Exit
+from tenure.cli.options import Output
+from tenure.cli.show import say
+
+if TYPE_CHECKING:
+    import trio
+
+__all__ = ["dev", "snapshot", "watched_folder"]
+
+LOOK_EVERY_S = 0.5
+FILES_MAX = 5_000
+SKIPPED = {"__pycache__", "node_modules", "site-packages"}
+
+Seen = dict[Path, int]
+
+
+def dev(app: str, /, *, output: Output = Output()) -> int:
+    """Develop: a member and a node that starts again when the application changes.
+
+    Jobs keep their state from one node to the next; all of it is gone when this command ends. A change that
+    is no valid Python leaves the running node alone.
+
+    Parameters
+    ----------
+    app
+        A Python file or module that registers job types.
+    """
+    import trio
+
+    return trio.run(_run, app, output)
+
+
+async def _run(app: str, output: Output) -> int:
+    import trio
+
+    from tenure.members import rich_progress
+    from tenure.nodes.embedded import open_embedded
+    from tenure.nodes.whereabouts import announced
+
+    folder = watched_folder(app)
+    progress = rich_progress() if sys.stderr.isatty() else None
+    async with trio.open_nursery() as nursery:
+        stop = trio.Event()
+        await nursery.start(_heed, stop)
+        async with open_embedded(progress=progress) as cluster:
+            with announced(cluster):
+                say(f"Cluster {cluster}; watching {folder}. Ctrl-C ends it.")
+                await _keep_running(app, cluster, folder, stop, output)
+        nursery.cancel_scope.cancel()
+    return Exit.DONE
+
+
+async def _keep_running(app: str, cluster: str, folder: Path, stop: "trio.Event", output: Output) -> None:
+    import trio
+
+    seen = snapshot(folder)
+    node = _start(app, cluster, output)
+    try:
+        while not stop.is_set():
+            with trio.move_on_after(LOOK_EVERY_S):
+                await stop.wait()
+            now = await trio.to_thread.run_sync(snapshot, folder)
+            changed = sorted(path for path in seen.keys() | now.keys() if seen.get(path) != now.get(path))
+            seen = now
+            if not changed:
+                continue
+            names = ", ".join(str(path.relative_to(folder)) for path in changed[:3])
+            if (problem := _syntax_problem(changed)) is not None:
+                say(f"Changed: {names}; {problem}. The node goes on with what it has.")
+                continue
+            say(f"Changed: {names}. Starting the node again …")
+            await _end(node)
+            node = _start(app, cluster, output)
+    finally:
+        with trio.CancelScope(shield=True):
+            await _end(node)
+
+
+def _start(app: str, cluster: str, output: Output) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "tenure.cli", "node", app, "--cluster", cluster, "--name", "dev"]
+    # Without its member, which ends with us at the latest, it has nothing to wait for.
+    command += ["--give-up-after", "5", *(["--json"] if output.json else []), *(["--debug"] if output.debug else [])]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+async def _end(node: "subprocess.Popen[bytes]") -> None:
+    import trio
+
+    if node.poll() is None:
+        node.terminate()
+    with trio.move_on_after(15):
+        while node.poll() is None:  # noqa: ASYNC110  # a process sets no event
+            await trio.sleep(0.02)
+        return
+    node.kill()
+    await trio.to_thread.run_sync(node.wait)
+
+
+async def _heed(stop: "trio.Event", *, task_status: "trio.TaskStatus[None]") -> None:
+    import trio
+
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+        task_status.started()
+        first_s = 0.0
+        async for _ in received:
+            if not stop.is_set():
+                first_s = trio.current_time()
+            elif trio.current_time() - first_s > 0.3:  # not the same one again, as a process group may get it
+                os._exit(Exit.FAILED)
+            stop.set()
+
+
+def watched_folder(app: str) -> Path:
+    """The folder whose Python files make up the application: its package's, or the one that its file is in."""
+    from tenure.nodes.application import source_of
+
+    source, folder = source_of(app)
+    if source.endswith(".py") or Path(source).is_file():
+        return folder
+    top = folder / source.partition(".")[0]
+    return top if top.is_dir() else folder
+
+
+def snapshot(folder: Path) -> Seen:
+    """When each Python file was last changed."""
+    seen: Seen = {}
+    for path in _python_files(folder):
+        try:
+            seen[path] = path.stat().st_mtime_ns
+        except OSError:
+            continue  # gone since it was listed
+        if len(seen) >= FILES_MAX:
+            break
+    return seen
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):
+        here = Path(place)
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".") and name not in SKIPPED and not (here / name / "pyvenv.cfg").exists()
+        ]
+        yield from (here / name for name in files if name.endswith(".py"))
+
+
+def _syntax_problem(paths: list[Path]) -> str | None:
+    for path in paths:
+        try:
+            compile(path.read_bytes(), str(path), "exec")
+        except OSError:
+            continue  # it was removed
+        except (SyntaxError, ValueError) as error:
+            return f"{path.name}:{getattr(error, 'lineno', '?')}: {error.__class__.__name__}: {getattr(error, 'msg', error)}"
+    return None

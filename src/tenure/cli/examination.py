@@ -1,0 +1,188 @@
+"""What the doctor looks at, each thing by itself: the machine, the members, the grid, nodes, partitions, jobs."""
+
+import ipaddress
+import os
+import time
+
+import trio
+
+from tenure.cli.nodes_seen import live_nodes
+from tenure.cli.partitions_seen import look_at_partitions
+from tenure.connect import wall_clock_ms
+from tenure.members import MemberError, Standard, Verdict, check_members, find_java
+from tenure.members.jar import cache_dir
+from tenure.scheduler.assignment import NodeInfo
+from tenure.scheduler.client import open_client
+from tenure.scheduler.cluster import Cluster, find
+from tenure.scheduler.errors import TenureError
+from tenure.scheduler.grid.hazelcast import HazelcastGrid
+from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.jobtype import Registry
+from tenure.scheduler.keys import HEAD
+from tenure.scheduler.wire import Head, decode
+
+__all__ = ["examine_cluster", "examine_machine"]
+
+WRITES = 20
+SLOW_WRITE_MS = 50
+GOOD, WARNING, BAD = Standard.GOOD, Standard.WARNING, Standard.BAD
+
+
+async def examine_machine() -> list[Verdict]:
+    """What running a member here would take. Not having it is no fault: members may run elsewhere."""
+    try:
+        java = await trio.to_thread.run_sync(find_java)
+        found = Verdict("Java", GOOD, f"{java.version} ({java.executable})")
+    except MemberError as error:
+        found = Verdict("Java", WARNING, f"{error.what.rstrip('.')}, so no member can run here", error.next_step)
+    jars = sorted(cache_dir().glob("hazelcast-*.jar"))
+    jar = f"{jars[-1].name} is in the cache" if jars else "not in the cache; it is fetched when the first member starts"
+    return [found, Verdict("Hazelcast", GOOD, jar)]
+
+
+async def examine_cluster(grid: HazelcastGrid, *, timeout_s: float) -> list[Verdict]:
+    """Everything that a client can find out."""
+    verdicts = [*check_members(grid), _exposure(grid)]
+    try:
+        verdicts.append(await _writes(grid))
+        cluster = await find(grid)
+        nodes = await live_nodes(grid)
+    except GridError as error:
+        return [*verdicts, Verdict("grid", BAD, f"members are there and do not answer: {error}", "Look at their logs.")]
+    if cluster is None:
+        return [*verdicts, Verdict("cluster", BAD, "no node has run here yet", "Start one with `tenure node APP`.")]
+    verdicts += [await _heads(grid, cluster), _nodes(nodes), *_types(nodes)]
+    if nodes:
+        verdicts += await _work(grid, timeout_s)
+    return verdicts
+
+
+def _exposure(grid: HazelcastGrid) -> Verdict:
+    exposed = [member.host for member in grid.ownership().members if not _is_loopback(member.host)]
+    if not exposed:
+        return Verdict("exposure", GOOD, "members listen on loopback only")
+    return Verdict(
+        "exposure",
+        WARNING,
+        f"members listen at {', '.join(sorted(set(exposed)))}: whoever reaches that and knows the cluster's name may write",
+        "Keep it in a network of its own.",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def _writes(grid: HazelcastGrid) -> Verdict:
+    """The protocol's own kind of write, to partitions all over the grid."""
+    key, took_ms = b"doctor/" + os.urandom(8), []
+    for n in range(WRITES):
+        partition, began_s = n * grid.partition_count // WRITES, time.perf_counter()
+        await grid.set(Map.NODES, partition, key, b"first", ttl_s=60)
+        if not await grid.replace_if_same(Map.NODES, partition, key, b"first", b"second"):
+            return Verdict("writes", BAD, "a value that was just written is not there", "Look at the members' logs.")
+        took_ms.append((time.perf_counter() - began_s) * 1000 / 2)
+        await grid.delete(Map.NODES, partition, key)
+    median_ms = sorted(took_ms)[len(took_ms) // 2]
+    finding = f"{median_ms:.1f} ms each (median of {WRITES})"
+    if median_ms > SLOW_WRITE_MS:
+        return Verdict("writes", WARNING, finding, "Look at the network between members, and at their load.")
+    return Verdict("writes", GOOD, finding)
+
+
+async def _heads(grid: HazelcastGrid, cluster: Cluster) -> Verdict:
+    missing, foreign = [], []
+    for partition in range(grid.partition_count):
+        stored = await _head(grid, partition)
+        if stored is None:
+            missing.append(partition)
+        else:
+            try:
+                if decode(stored, Head).formation != cluster.formation:
+                    foreign.append(partition)
+            except TenureError:
+                foreign.append(partition)
+    if not missing and not foreign:
+        return Verdict("data", GOOD, f"all {grid.partition_count} partitions are those of cluster {cluster.formation}")
+    gone = missing + foreign
+    what = "all partitions have" if len(gone) == grid.partition_count else f"partitions {_some(gone)} have"
+    return Verdict("data", BAD, f"{what} lost their data", "Restore a snapshot, or begin anew (`tenure node --begin-anew`).")
+
+
+async def _head(grid: HazelcastGrid, partition: int) -> bytes | None:
+    for _ in range(3):
+        try:
+            if (stored := await grid.get(Map.HEADS, partition, HEAD)) is not None:
+                return stored
+        except GridError:
+            pass
+        await trio.sleep(0.1)
+    return None
+
+
+def _nodes(nodes: list[NodeInfo]) -> Verdict:
+    if not nodes:
+        return Verdict("nodes", BAD, "none is running: nobody runs jobs", "Start one with `tenure node APP`.")
+    shown = ", ".join(f"{node.id} ({len(node.owned)} partitions{', draining' if node.draining else ''})" for node in nodes)
+    if len(nodes) == 1:
+        return Verdict("nodes", WARNING, f"one: {shown}; if it dies, all jobs wait for another", "Start a second one.")
+    return Verdict("nodes", GOOD, f"{len(nodes)}: {shown}")
+
+
+def _types(nodes: list[NodeInfo]) -> list[Verdict]:
+    if not nodes:
+        return []
+    versions: dict[str, set[int]] = {}
+    for node in nodes:
+        for name, version in node.types.items():
+            versions.setdefault(name, set()).add(version)
+    unequal = sorted(
+        name for name, found in versions.items() if len(found) > 1 or any(name not in node.types for node in nodes)
+    )
+    if unequal:
+        finding = f"nodes differ in {', '.join(unequal)}"
+        return [Verdict("job types", WARNING, finding, "Finish the upgrade: run the same application on all nodes.")]
+    return [Verdict("job types", GOOD, f"all nodes know the same {len(versions)}: {', '.join(sorted(versions))}")]
+
+
+async def _work(grid: HazelcastGrid, timeout_s: float) -> list[Verdict]:
+    async with open_client(grid, registry=Registry(), now_ms=wall_clock_ms) as client:
+        rows = await look_at_partitions(client, timeout_s=min(timeout_s, 10.0))
+        verdicts = [_partitions(rows)]
+        if verdicts[0].standard is Standard.BAD:
+            return verdicts
+        jobs = await client.directory.jobs(deadline_s=timeout_s)
+    failed = [str(job["id"]) for job in jobs if job["status"] == "failed"]
+    stuck = [str(job["id"]) for job in jobs if job["stuck"]]
+    letters = sum(row["dead_letters"] for row in rows)
+    verdicts.append(
+        Verdict("jobs", WARNING, f"{len(failed)} have failed: {_some(failed)}", "See `tenure describe`, then `tenure retry`.")
+        if failed
+        else Verdict("jobs", WARNING, f"{len(stuck)} are stuck: {_some(stuck)}", "See `tenure describe` for why.")
+        if stuck
+        else Verdict("jobs", GOOD, f"{len(jobs)}, none has failed")
+    )
+    verdicts.append(
+        Verdict("dead letters", WARNING, f"{letters}", "See `tenure dead-letters`.")
+        if letters
+        else Verdict("dead letters", GOOD, "none")
+    )
+    return verdicts
+
+
+def _partitions(rows: list[dict[str, object]]) -> Verdict:
+    lost = [row["partition"] for row in rows if row["state"] == "lost"]
+    silent = [row["partition"] for row in rows if row["state"] == "silent"]
+    if lost:
+        return Verdict("owners", BAD, f"partitions {_some(lost)} are lost", "Restore a snapshot.")
+    if silent:
+        return Verdict("owners", BAD, f"partitions {_some(silent)} do not answer", "Look at the nodes' logs.")
+    return Verdict("owners", GOOD, f"all {len(rows)} partitions are open")
+
+
+def _some(things: "list[object] | list[int] | list[str]", shown: int = 5) -> str:
+    text = ", ".join(map(str, things[:shown]))
+    return text if len(things) <= shown else f"{text} and {len(things) - shown} more"

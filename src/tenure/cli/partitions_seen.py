@@ -1,0 +1,33 @@
+"""How each partition stands: asked of its owner; where none answers, said so, instead of failing for all."""
+
+from typing import Any
+
+import trio
+
+from tenure.cli.nodes_seen import live_nodes
+from tenure.scheduler.client import GridClient
+from tenure.scheduler.errors import TenureError
+
+__all__ = ["look_at_partitions"]
+
+
+async def look_at_partitions(client: GridClient, *, timeout_s: float) -> list[dict[str, Any]]:
+    """A row for each partition, with its `state`: open, lost or silent."""
+    nodes = await live_nodes(client.grid)
+    lost = {partition: node.id for node in nodes for partition in node.lost}
+    rows: list[dict[str, Any]] = [{"partition": n, "state": "silent", "node": ""} for n in range(client.partition_count)]
+
+    async def look(partition: int) -> None:
+        if partition in lost:
+            rows[partition] |= {"state": "lost", "node": lost[partition]}
+            return
+        try:
+            status = await client.command(partition, "", {"op": "status"}, deadline_s=timeout_s if nodes else 0.5)
+            rows[partition] |= {"state": "open", **status}
+        except TenureError:
+            pass  # its row says that it is silent
+
+    async with trio.open_nursery() as nursery:
+        for partition in range(client.partition_count):
+            nursery.start_soon(look, partition)
+    return rows
