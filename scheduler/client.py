@@ -77,7 +77,9 @@ class GridClient:
     # -- publishing -------------------------------------------------------------------------------
 
     async def publish(self, to: str | Topic, message: Any, *, id: str = "", deadline_s: float | None = None) -> None:
-        """A message to a job, or to every subscriber of a topic. Returns once it is stored with its backups: it will take effect exactly once.
+        """A message to a job, or to every subscriber of a topic.
+
+        Returns once it is stored with its backups: it will take effect exactly once.
 
         With an `id`, a repetition (after a crash, say) has no effect. Raises `Backlogged` after the deadline.
         """
@@ -271,15 +273,16 @@ class GridClient:
 
         Raises `UnknownJob`, `JobFailed`, or `NotDone` after the deadline (the turn may still run).
         """
+        body = self._body(checked_address(to), message)
         if self.directory.checks_types():
             await self.directory.learn_types({to})
             if (type := self.directory.known_types.get(to)) is not None:
-                type.check_message(_encode(message), to)
-        envelope = Envelope(checked_address(to), self._body(to, message), Kind.MESSAGE, id)
+                type.check_message(bytes(body), to)
+        envelope = Envelope(to, body, Kind.MESSAGE, id)
         return _decode(await self.question(partition_of(to, self.partition_count), envelope, deadline_s))
 
     async def state(self, id: str, *, deadline_s: float | None = None) -> Any:
-        """The job's state as committed after this question: an instance of its class, or a dict where that is unknown."""
+        """The job's state as committed after this question: its class, or a dict where that is unknown."""
         envelope = Envelope(checked_address(id), EMPTY, Kind.STATE)
         answer = await self.question(partition_of(id, self.partition_count), envelope, deadline_s)
         name, version, state, _ = msgspec.msgpack.decode(answer, type=tuple[str, int, Raw, str])
@@ -319,7 +322,7 @@ class GridClient:
             del self._questions[n]
         if question.answer is None:
             raise NotDone(
-                f"no answer from {envelope.to or 'partition ' + str(partition)!r} within {limit_s} s; its turn may still run"
+                f"no answer from {envelope.to or f'partition {partition}'!r} within {limit_s} s; its turn may still run"
             )
         self.grid.discard(Map.REPLIES, client_partition(self.sender, self.partition_count), [reply_key(self.sender, n)])
         return _unwrap(question.answer)

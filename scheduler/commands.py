@@ -43,8 +43,7 @@ def _existing(tenure: "Tenure", envelope: Envelope) -> Live | None:
     live = tenure.live(envelope.to)
     if live.exists():
         return live
-    if live.is_idle():
-        tenure.lives.pop(live.id, None)
+    tenure.ready(live)  # to be forgotten
     tenure.turns.answer_error(envelope, "UnknownJob", f"job {envelope.to!r}: there is no job of this id")
     return None
 

@@ -211,7 +211,7 @@ class Definitions:
             turns.done(live, envelope)
             turns.bury(envelope, reason, detail)
         turns.draft.uncarried.pop(live.id, None)
-        self.tenure.lives.pop(live.id, None)
+        self.tenure.ready(live)  # to be forgotten
 
     def after_removal(self, id: str) -> None:
         """The job's old generation is gone; is there a new one already?"""

@@ -58,13 +58,14 @@ class Host:
             return self._unpickled(record)
         found = self.registry.get(record.type)
         if found is None:
-            return (
-                None,
-                f"UnknownJobType: node {self.node} does not know job type {record.type!r}; start a node whose application registers it",
+            return None, (
+                f"UnknownJobType: node {self.node} does not know job type {record.type!r}; "
+                "start a node whose application registers it"
             )
         if record.version > found.version:
             return None, (
-                f"its state is of version {record.version} of {record.type!r}, node {self.node} has version {found.version}; "
+                f"its state is of version {record.version} of {record.type!r}, "
+                f"node {self.node} has version {found.version}; "
                 "start a node with the newer application"
             )
         return found, ""
@@ -79,7 +80,7 @@ class Host:
         if found is None:
             try:
                 found = self._pickled[record.pickled] = unpickled_type(record.type, record.pickled)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  # a pickle may raise anything; the reason is kept for people
                 return (
                     None,
                     f"its pickled callable can't be loaded on node {self.node}: {type(error).__name__}: {error}",

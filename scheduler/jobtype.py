@@ -164,7 +164,7 @@ def _shown(type: Any) -> str:
 
 def _is_async(handler: Any) -> bool:
     return inspect.iscoroutinefunction(inspect.unwrap(handler)) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None)
+        getattr(type(handler), "__call__", None)  # noqa: B004  # an instance with an async __call__
     )
 
 
@@ -223,7 +223,7 @@ class Registry:
 
     @contextmanager
     def collecting(self) -> Iterator["Registry"]:
-        """While open, what is registered goes into a registry of its own, which begins empty; this one stays as it was."""
+        """While open, what is registered goes into a registry that begins empty; this one stays as it was."""
         before, self._types = self._types, {}
         collected = Registry()
         try:

@@ -95,9 +95,9 @@ class Journal:
         while True:
             try:
                 stored = await self.grid.get(Map.HEADS, self.partition, HEAD)
-                if stored is not None and (head := decode(stored, Head)).formation == self.formation:
-                    if await self._read_image(head):
-                        return
+                head = decode(stored, Head) if stored is not None else None
+                if head is not None and head.formation == self.formation and await self._read_image(head):
+                    return
                 problem = (
                     "its head is missing"
                     if stored is None
@@ -162,9 +162,7 @@ class Journal:
             record = decode(stored, Record)
         except Undecodable as error:
             # Nobody who follows the protocol wrote this. It stays where it is, for somebody to look at.
-            self.report(
-                f"partition {self.partition}: journal slot {self.slot} can't be decoded and is passed over: {error}"
-            )
+            self.report(f"partition {self.partition}: journal slot {self.slot} is undecodable, passed over: {error}")
             self.openings.add(self.slot)
             self.damaged_at = self.slot
             self.slot += 1
@@ -176,11 +174,11 @@ class Journal:
         self.seen.add(record.id)
 
     def _pass_over(self, record: Record) -> None:
-        """A record of a tenure that was over, written too late to count. If it is an opening, it is a fence all the same."""
+        """A record of a tenure that was over, written too late to count. An opening is a fence all the same."""
         if self.damaged_at is not None and record.after not in self.seen:
             raise PartitionLost(
                 f"partition {self.partition} is damaged: journal slot {self.slot} follows a record that is gone, "
-                f"and slot {self.damaged_at} can't be decoded. Restore its jobs from a snapshot; other partitions go on."
+                f"and slot {self.damaged_at} can't be decoded. Restore its jobs from a snapshot."
             )
         if record.kind == RecordKind.OPENING:
             self.openings.add(self.slot)

@@ -109,6 +109,16 @@ class PartitionState:
         for key in record.answered:
             self.answers.pop(key, None)
 
+    def forget_expired(self, now_ms: int) -> None:
+        """Drop remembered ids whose time is over. Not journaled: a replay brings them back, expired as before."""
+        for job, ids in list(self.remembered.items()):
+            if any(until_ms <= now_ms for until_ms, _ in ids.values()):
+                kept = {id: known for id, known in ids.items() if known[0] > now_ms}
+                if kept:
+                    self.remembered[job] = kept
+                else:
+                    del self.remembered[job]
+
     def meta(self) -> dict[str, Any]:
         """All but the jobs and what hangs on each of them, for an image."""
         return {

@@ -36,6 +36,8 @@ __all__ = ["Tenure"]
 SUSPECT_GROUP_MAX = 1024
 GAP_PATIENCE_S = 0.01
 TIMERS_SPARE = 1000
+SWEEPS_A_CLEARING = 30
+"""What deletions left behind is looked for in the second sweep (not amid a handoff), and then this rarely."""
 
 
 class Tenure:
@@ -538,13 +540,17 @@ class Tenure:
                 self.inlanes.fresh[sender] = None
             self._held_back.clear()
             self.wake()
-        if not live.is_idle() or live.id in self.turns.draft.changed:
+        if not live.is_idle() or self._is_yet_to_commit(live.id):
             return
         if live.instance is not None and (live.type.keeps_instance or len(self.lives) <= self._lives_max()):
             return
-        if self.turns.in_flight is not None and live.id in self.turns.in_flight.changed:
-            return
         self.lives.pop(live.id, None)
+
+    def _is_yet_to_commit(self, id: str) -> bool:
+        # Brought back from what is committed, it would have again what was done since.
+        turns = self.turns
+        drafts = (turns.draft,) if turns.in_flight is None else (turns.draft, turns.in_flight)
+        return any(id in draft.changed or id in draft.done or id in draft.gone for draft in drafts)
 
     def _lives_max(self) -> int:
         return max(16, self.settings.instances_max // max(1, self.host.grid.partition_count))
@@ -622,8 +628,8 @@ class Tenure:
         self.host.grid.discard(Map.INBOX, self.partition, draft.consumed)
         self.courier.send(record.outbox, record.answers)
         draft.committed.set()
-        for live in draft.changed.values():
-            if live.id not in self._ready:
+        for id in (*draft.changed, *draft.done, *draft.gone):
+            if id not in self._ready and (live := self.lives.get(id)) is not None:
                 self._settle(live)
 
     def _start_image(self) -> None:
@@ -646,8 +652,7 @@ class Tenure:
 
     async def _sweeps(self) -> None:
         """Find slots that no event told of; delete what lies below the cursors; later, the journal's remains."""
-        pause_s = 0.0
-        cleared = False
+        pause_s, sweeps = 0.0, 0
         while True:
             with trio.move_on_after(pause_s):
                 await self._sweep.wait()
@@ -658,9 +663,10 @@ class Tenure:
                 await self.forgetting.sweep()
                 if not await self.journal.still_ours():
                     raise TenureOver(f"partition {self.partition}: its head is no longer ours")
-                if not cleared and pause_s:
+                sweeps += 1
+                if sweeps % SWEEPS_A_CLEARING == 2:
                     await self.journal.sweep()
-                    cleared = True
+                    self.state.forget_expired(self.host.now_ms())
             except GridError:
                 pause_s = min(pause_s, self.settings.retry_pause_max_s)
 

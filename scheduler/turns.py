@@ -86,9 +86,7 @@ class Turns:
                 result = self._call(live, type, ctx, envelope)
                 state = type.dump(live.instance)
                 answer = self._result(live, envelope, state, result)
-            except Exception as error:
-                self._fail(live, envelope, error)
-            except SystemExit as error:
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # a handler may raise anything; it is recorded
                 self._fail(live, envelope, error)
             else:
                 self._succeed(live, envelope, ctx, state, answer)
@@ -109,7 +107,10 @@ class Turns:
     # -- async turns ------------------------------------------------------------------------------
 
     async def run_loop(self, live: Live) -> None:
-        """The run loop of one job with async handlers; ends when there is nothing left to do. Its tenure is told by the caller."""
+        """The run loop of one job with async handlers; ends when there is nothing left to do.
+
+        Its tenure is told of the end by the caller.
+        """
         live.running = True
         try:
             while live.queue and self._may_go_on(live) and not (self.careful and not live.precounted):
@@ -147,9 +148,7 @@ class Turns:
                 raise TurnTimeout(f"the turn took longer than {type.timeout_s} s")
             state = type.dump(live.instance)
             answer = self._result(live, envelope, state, result)
-        except Exception as error:
-            self._fail(live, envelope, error)
-        except SystemExit as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # a handler may raise anything; it is recorded
             self._fail(live, envelope, error)
         else:
             self._succeed(live, envelope, ctx, state, answer)
@@ -227,7 +226,10 @@ class Turns:
     def _succeed(self, live: Live, envelope: Envelope, ctx: Context, state: bytes, answer: Raw | None) -> None:
         if ctx._sends is not None and self.tenure.outbox_is_full():
             live.instance = None
-            live.stuck = f"OutboxFull: partition {self.partition} holds {self.settings.outbox_bytes_max} bytes that are not known to have arrived"
+            live.stuck = (
+                f"OutboxFull: partition {self.partition} holds {self.settings.outbox_bytes_max} bytes "
+                "that are not known to have arrived"
+            )
             self.host.report(f"job {live.id!r} is parked: {live.stuck}")
             self.tenure.park_sender(live)
             return

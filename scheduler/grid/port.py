@@ -195,8 +195,8 @@ class Grid(ABC):
     ) -> AbstractAsyncContextManager[None]:
         """While open, `on_entries` gets hints of entries that came, changed or went.
 
-        Without `key`: the entries whose primary is the paired member (or one named to `hear`). With `key`: that one entry,
-        wherever it lives. Survives reconnects (events in between are lost). An exception from
+        Without `key`: the entries whose primary is the paired member (or one named to `hear`). With `key`:
+        that one entry, wherever it lives. Survives reconnects (events in between are lost). An exception from
         `on_entries` is reported, and does not end the subscription.
         """
 
