@@ -1,0 +1,60 @@
+"""The guide's code runs, and does what the text says."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import tenure
+from tenure.testing import Cluster
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
+
+
+@pytest.fixture(scope="module")
+def guide() -> dict[str, Any]:
+    """All of the guide's Python, as one module with job types of its own."""
+    names: dict[str, Any] = {"__name__": "guide"}
+    code = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    with tenure.registry.collecting() as types:
+        exec("\n".join(code), names)
+    names["types"] = types
+    return names
+
+
+async def test_accounts_and_message_ids(guide: dict[str, Any], autojump_clock: Any) -> None:
+    async with Cluster(app=guide["types"], partitions=7) as cluster, cluster.client() as client:
+        await client.schedule(guide["Account"], id="ann", owner="Ann")
+        await guide["pay"](client)
+        state = await client.state("ann")
+        assert (state.owner, state.balance, state.history) == ("Ann", 5, [5])
+
+
+async def test_functions_have_a_dict(guide: dict[str, Any], autojump_clock: Any) -> None:
+    async with Cluster(app=guide["types"], partitions=7) as cluster, cluster.client() as client:
+        await client.schedule(guide["greet"], id="g")
+        assert await client.ask("g", "Ann") == "hello Ann, number 1"
+        assert await client.ask("g", "Bob") == "hello Bob, number 2"
+
+
+async def test_states_are_upgraded(guide: dict[str, Any], autojump_clock: Any) -> None:
+    with tenure.registry.collecting() as old:
+
+        @tenure.job("device", version=1)
+        class Device(tenure.Job):
+            fahrenheit: float = 0.0
+
+            def on_message(self, ctx: tenure.Context, message: float) -> None:
+                self.fahrenheit = message
+
+    async with Cluster(nodes=1, app=old, partitions=7) as cluster:
+        async with cluster.client(registry=old) as client:
+            await client.schedule(Device, id="d")
+            await client.publish("d", 212.0)
+            await trio.sleep(1)
+        await cluster.add_node(app=guide["types"])
+        await cluster.drain(0)
+        async with cluster.client(registry=guide["types"]) as client:
+            assert (await client.state("d")).celsius == pytest.approx(100)
