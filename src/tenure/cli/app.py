@@ -16,7 +16,7 @@ RUN, JOB, JOBS, LOOK, PROVE = (
 )
 
 COMMANDS: list[tuple[str, str, cyclopts.Group, str]] = [
-    ("demo", "demo:demo", RUN, "See it: a small cluster, its members and nodes killed under load, and the ledger at the end."),
+    ("demo", "demo:demo", RUN, "See it: a cluster under load, its nodes and members killed, and the ledger."),
     ("dev", "dev:dev", RUN, "Develop: a member and a node that starts again when the application changes."),
     ("node", "node:node", RUN, "Run a node: jobs of an application, next to their data."),
     ("member", "member:member", RUN, "Run a member: a Hazelcast JVM that holds data."),

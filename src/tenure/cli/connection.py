@@ -1,6 +1,5 @@
 """A command's connection to its cluster, and what is said when nobody answers."""
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -73,10 +72,12 @@ async def _formed(grid: "HazelcastGrid", connection: Connection) -> None:
     try:
         formed = await find(grid) is not None
     except GridError as error:
-        raise Unreachable(f"The members of {cluster_of(connection)} do not answer: {error}. See `tenure doctor`.") from error
+        what = f"The members of {cluster_of(connection)} do not answer: {error}"
+        raise Unreachable(f"{what.rstrip('.')}. See `tenure doctor`.") from error
     if not formed:
         raise Unreachable(
-            f"The members of {cluster_of(connection)} are there, and no node has run on them yet: start one with `tenure node APP`."
+            f"The members of {cluster_of(connection)} are there, and no node has run on them yet: "
+            "start one with `tenure node APP`."
         )
 
 
@@ -88,14 +89,9 @@ async def _diagnosed(grid: "HazelcastGrid", error: Exception) -> Exception:
         nodes = await live_nodes(grid)
     except GridError:
         return error
+    what = str(error).rstrip(".")
     if not nodes:
-        return Unreachable(f"{str(error).rstrip('.')}: no node is running. Start one with `tenure node APP`.")
-    lost = sorted({partition for node in nodes for partition in node.lost})
-    if lost:
-        return Unreachable(f"{str(error).rstrip('.')}. Partitions are lost ({len(lost)} of them): see `tenure partitions`.")
+        return Unreachable(f"{what}: no node is running. Start one with `tenure node APP`.")
+    if lost := {partition for node in nodes for partition in node.lost}:
+        return Unreachable(f"{what}: {len(lost)} partitions are lost. See `tenure partitions`.")
     return error
-
-
-def in_terminal() -> bool:
-    """Is somebody watching?"""
-    return os.isatty(2)

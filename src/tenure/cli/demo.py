@@ -4,7 +4,7 @@ import json as json_module
 import sys
 
 from tenure.cli.ends import Exit
-from tenure.cli.options import Output
+from tenure.cli.options import USUAL_OUTPUT, Output
 
 __all__ = ["demo"]
 
@@ -14,7 +14,7 @@ def demo(
     jobs: int = 1_000,
     messages: int = 100_000,
     seed: int | None = None,
-    output: Output = Output(),
+    output: Output = USUAL_OUTPUT,
 ) -> int:
     """See it: three members and two nodes run jobs under load; a node is killed, then a member, and a node joins.
 
@@ -41,8 +41,10 @@ def demo(
     if output.json:
         print(json_module.dumps(ledger.line()))
     else:
-        print(f"\nsent           {ledger.sent:>12,}\napplied        {ledger.applied:>12,}\nlost           {ledger.lost:>12,}")
-        print(f"doubled        {ledger.doubled:>12,}\nlongest pause  {ledger.longest_pause_ms / 1000:>10.2f} s")
+        print()
+        for name in ("sent", "applied", "lost", "doubled"):
+            print(f"{name:<14}{getattr(ledger, name):>12,}")
         if ledger.disordered:
-            print(f"out of order   {ledger.disordered:>12,}")
+            print(f"{'out of order':<14}{ledger.disordered:>12,}")
+        print(f"{'longest pause':<14}{ledger.longest_pause_ms / 1000:>12.2f} s")
     return Exit.DONE if ledger.is_exact else Exit.FAILED

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tenure.cli.ends import Exit
-from tenure.cli.options import Output
+from tenure.cli.options import USUAL_OUTPUT, Output
 from tenure.cli.show import say
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 Seen = dict[Path, int]
 
 
-def dev(app: str, /, *, output: Output = Output()) -> int:
+def dev(app: str, /, *, output: Output = USUAL_OUTPUT) -> int:
     """Develop: a member and a node that starts again when the application changes.
 
     Jobs keep their state from one node to the next; all of it is gone when this command ends. A change that
@@ -162,5 +162,6 @@ def _syntax_problem(paths: list[Path]) -> str | None:
         except OSError:
             continue  # it was removed
         except (SyntaxError, ValueError) as error:
-            return f"{path.name}:{getattr(error, 'lineno', '?')}: {error.__class__.__name__}: {getattr(error, 'msg', error)}"
+            line, what = getattr(error, "lineno", "?"), getattr(error, "msg", error)
+            return f"{path.name}:{line}: {type(error).__name__}: {what}"
     return None

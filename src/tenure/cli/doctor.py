@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from tenure.cli.connection import cluster_of, connected_grid
 from tenure.cli.ends import Exit
-from tenure.cli.options import Connection
+from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.show import print_json
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ __all__ = ["doctor"]
 MARKS = {"good": "✓", "warning": "!", "bad": "✗"}
 
 
-def doctor(*, connection: Connection = Connection()) -> int:
+def doctor(*, connection: Connection = USUAL_CONNECTION) -> int:
     """Check a cluster: a verdict for each thing that the promises rest on.
 
     Exit code 0 if nothing is bad, 1 if something is, 3 if no member can be reached.

@@ -79,7 +79,7 @@ def _told(error: BaseException) -> tuple[Exit, str]:
     if isinstance(error, OSError):
         return Exit.FAILED, f"{error}."
     name = type(error).__name__
-    return Exit.FAILED, f"{name}: {error}. This should not happen: run it again with --debug, and report what that shows."
+    return Exit.FAILED, f"{name}: {error}. This should not happen: run it with --debug, and report what that shows."
 
 
 def _usage(error: BaseException) -> str | None:

@@ -64,8 +64,8 @@ def _exposure(grid: HazelcastGrid) -> Verdict:
     return Verdict(
         "exposure",
         WARNING,
-        f"members listen at {', '.join(sorted(set(exposed)))}: whoever reaches that and knows the cluster's name may write",
-        "Keep it in a network of its own.",
+        f"members listen at {', '.join(sorted(set(exposed)))}",
+        "Keep that in a network of its own: whoever reaches it and knows the cluster's name may write.",
     )
 
 
@@ -109,7 +109,8 @@ async def _heads(grid: HazelcastGrid, cluster: Cluster) -> Verdict:
         return Verdict("data", GOOD, f"all {grid.partition_count} partitions are those of cluster {cluster.formation}")
     gone = missing + foreign
     what = "all partitions have" if len(gone) == grid.partition_count else f"partitions {_some(gone)} have"
-    return Verdict("data", BAD, f"{what} lost their data", "Restore a snapshot, or begin anew (`tenure node --begin-anew`).")
+    next_step = "Restore a snapshot, or begin anew (`tenure node --begin-anew`)."
+    return Verdict("data", BAD, f"{what} lost their data", next_step)
 
 
 async def _head(grid: HazelcastGrid, partition: int) -> bytes | None:
@@ -126,7 +127,7 @@ async def _head(grid: HazelcastGrid, partition: int) -> bytes | None:
 def _nodes(nodes: list[NodeInfo]) -> Verdict:
     if not nodes:
         return Verdict("nodes", BAD, "none is running: nobody runs jobs", "Start one with `tenure node APP`.")
-    shown = ", ".join(f"{node.id} ({len(node.owned)} partitions{', draining' if node.draining else ''})" for node in nodes)
+    shown = ", ".join(f"{node.id} ({'draining, ' * node.draining}{len(node.owned)} partitions)" for node in nodes)
     if len(nodes) == 1:
         return Verdict("nodes", WARNING, f"one: {shown}; if it dies, all jobs wait for another", "Start a second one.")
     return Verdict("nodes", GOOD, f"{len(nodes)}: {shown}")
@@ -159,7 +160,7 @@ async def _work(grid: HazelcastGrid, timeout_s: float) -> list[Verdict]:
     stuck = [str(job["id"]) for job in jobs if job["stuck"]]
     letters = sum(row["dead_letters"] for row in rows)
     verdicts.append(
-        Verdict("jobs", WARNING, f"{len(failed)} have failed: {_some(failed)}", "See `tenure describe`, then `tenure retry`.")
+        Verdict("jobs", WARNING, f"{len(failed)} have failed: {_some(failed)}", "See `tenure describe`, and `retry`.")
         if failed
         else Verdict("jobs", WARNING, f"{len(stuck)} are stuck: {_some(stuck)}", "See `tenure describe` for why.")
         if stuck

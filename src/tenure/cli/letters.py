@@ -7,16 +7,18 @@ from cyclopts import Parameter
 
 from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Usage
-from tenure.cli.options import Connection
+from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.show import as_json, moment, print_json, print_table, say
 
 __all__ = ["app"]
 
-app = cyclopts.App(name="dead-letters", help="Messages that no job could take: list, replay, discard.", help_format="plaintext")
+app = cyclopts.App(
+    name="dead-letters", help="Messages that no job could take: list, replay, discard.", help_format="plaintext"
+)
 
 
 @app.default
-def list_letters(*, to: str | None = None, connection: Connection = Connection()) -> int:
+def list_letters(*, to: str | None = None, connection: Connection = USUAL_CONNECTION) -> int:
     """List dead letters, oldest first; each with its name, PARTITION.NUMBER.
 
     Parameters
@@ -32,8 +34,8 @@ def list_letters(*, to: str | None = None, connection: Connection = Connection()
         print_table(
             ("letter", "to", "reason", "detail", "at", "message"),
             (
-                (_name(one), one["to"], one["reason"], one["detail"], moment(one["at_ms"]), as_json(one["message"])[:60])
-                for one in letters
+                (_name(a), a["to"], a["reason"], a["detail"], moment(a["at_ms"]), as_json(a["message"])[:60])
+                for a in letters
             ),
         )
     return Exit.DONE
@@ -44,7 +46,7 @@ def replay(
     *letters: str,
     to: str | None = None,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
-    connection: Connection = Connection(),
+    connection: Connection = USUAL_CONNECTION,
 ) -> int:
     """Deliver dead letters again.
 
@@ -65,7 +67,7 @@ def discard(
     *letters: str,
     to: str | None = None,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
-    connection: Connection = Connection(),
+    connection: Connection = USUAL_CONNECTION,
 ) -> int:
     """Throw dead letters away.
 

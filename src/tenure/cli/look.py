@@ -5,13 +5,13 @@ from typing import Any
 
 from tenure.cli.connection import connected, connected_grid
 from tenure.cli.ends import Exit
-from tenure.cli.options import Connection
+from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.show import print_json, print_table
 
 __all__ = ["nodes", "partitions", "topics"]
 
 
-def topics(*, connection: Connection = Connection()) -> int:
+def topics(*, connection: Connection = USUAL_CONNECTION) -> int:
     """Topics, and how many jobs subscribe to each."""
 
     async def run() -> dict[str, int]:
@@ -27,7 +27,7 @@ def topics(*, connection: Connection = Connection()) -> int:
     return Exit.DONE
 
 
-def nodes(*, connection: Connection = Connection()) -> int:
+def nodes(*, connection: Connection = USUAL_CONNECTION) -> int:
     """Nodes, and what they own. One that has fallen silent is listed as such for about a minute."""
     from tenure.cli.nodes_seen import live_nodes, said_nodes
     from tenure.scheduler.assignment import NodeInfo
@@ -67,7 +67,7 @@ def nodes(*, connection: Connection = Connection()) -> int:
     return Exit.DONE
 
 
-def partitions(*, connection: Connection = Connection()) -> int:
+def partitions(*, connection: Connection = USUAL_CONNECTION) -> int:
     """Partitions: their owner, epoch, jobs, and what waits. Exit code 1 if one is lost or does not answer."""
     from tenure.cli.partitions_seen import look_at_partitions
 
@@ -81,7 +81,8 @@ def partitions(*, connection: Connection = Connection()) -> int:
             print_json(row)
     else:
         columns = ("partition", "state", "node", "epoch", "slot", "jobs", "waiting", "outbox", "lanes", "dead_letters")
-        print_table([column.replace("_", " ") for column in columns], ([row.get(c, "") for c in columns] for row in rows))
+        titles = [column.replace("_", " ") for column in columns]
+        print_table(titles, ([row.get(column, "") for column in columns] for row in rows))
     return Exit.DONE if all(row["state"] == "open" for row in rows) else Exit.FAILED
 
 

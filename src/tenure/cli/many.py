@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Usage
-from tenure.cli.options import Connection
+from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.selector import Selector, parse_selector
 from tenure.cli.show import moment, print_json, print_table, say
 
@@ -21,7 +21,7 @@ Work = Callable[["GridClient", str], Awaitable[Any]]
 DryRun = Annotated[bool, Parameter(negative="")]
 
 
-def jobs(*selector: str, connection: Connection = Connection()) -> int:
+def jobs(*selector: str, connection: Connection = USUAL_CONNECTION) -> int:
     """List jobs.
 
     Parameters
@@ -42,15 +42,18 @@ def jobs(*selector: str, connection: Connection = Connection()) -> int:
         return Exit.DONE
     print_table(
         ("id", "type", "state", "waiting", "next timer", "node", "error"),
-        (
-            (job["id"], job["type"], job["stuck"] or job["status"], job["waiting"] or "", moment(job["due_ms"]), job["node_name"] or job["node"], job["error"])
-            for job in found
-        ),
+        map(_row, found),
     )
     return Exit.DONE
 
 
-def pause(*selector: str, dry_run: DryRun = False, connection: Connection = Connection()) -> int:
+def _row(job: dict[str, Any]) -> tuple[Any, ...]:
+    state = f"{job['status']} ({job['stuck']})" if job["stuck"] else job["status"]
+    node = job["node_name"] or job["node"]
+    return job["id"], job["type"], state, job["waiting"] or "", moment(job["due_ms"]), node, job["error"]
+
+
+def pause(*selector: str, dry_run: DryRun = False, connection: Connection = USUAL_CONNECTION) -> int:
     """Let jobs take no more turns; messages wait.
 
     Parameters
@@ -63,7 +66,7 @@ def pause(*selector: str, dry_run: DryRun = False, connection: Connection = Conn
     return _change(selector, dry_run, connection, "paused", lambda client, id: client.directory.want(id, "paused"))
 
 
-def resume(*selector: str, dry_run: DryRun = False, connection: Connection = Connection()) -> int:
+def resume(*selector: str, dry_run: DryRun = False, connection: Connection = USUAL_CONNECTION) -> int:
     """Let paused and failed jobs go on.
 
     Parameters
@@ -76,7 +79,7 @@ def resume(*selector: str, dry_run: DryRun = False, connection: Connection = Con
     return _change(selector, dry_run, connection, "resumed", lambda client, id: client.directory.want(id, "running"))
 
 
-def cancel(*selector: str, dry_run: DryRun = False, connection: Connection = Connection()) -> int:
+def cancel(*selector: str, dry_run: DryRun = False, connection: Connection = USUAL_CONNECTION) -> int:
     """End running turns and activities, and pause their jobs. What a turn was about stays first in its job's queue.
 
     Parameters
@@ -93,7 +96,7 @@ def retry(
     *selector: str,
     skip: Annotated[bool, Parameter(negative="")] = False,
     dry_run: DryRun = False,
-    connection: Connection = Connection(),
+    connection: Connection = USUAL_CONNECTION,
 ) -> int:
     """Let failed jobs try again what they failed on.
 

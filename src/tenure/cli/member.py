@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tenure.cli.ends import Exit, Failed, Usage
-from tenure.cli.options import Output
+from tenure.cli.options import USUAL_OUTPUT, Output
 
 if TYPE_CHECKING:
     import trio
@@ -33,7 +33,7 @@ def member(
     log_file: Path | None = None,
     java_home: Path | None = None,
     print_config: Annotated[bool, Parameter(negative="")] = False,
-    output: Output = Output(),
+    output: Output = USUAL_OUTPUT,
 ) -> int:
     """Run a member: a Hazelcast JVM that holds data.
 
@@ -164,7 +164,7 @@ def _warn_of_exposure(host: str) -> None:
         loopback = host == "localhost"
     if not loopback:
         print(
-            f"tenure: listening at {host}: whoever reaches this address and knows the cluster's name may read and write. "
+            f"tenure: listening at {host}: whoever reaches it and knows the cluster's name may read and write. "
             "Keep it in a network of its own.",
             file=sys.stderr,
         )

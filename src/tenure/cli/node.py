@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tenure.cli.ends import Exit, Usage
-from tenure.cli.options import Output
+from tenure.cli.options import USUAL_OUTPUT, Output
 
 if TYPE_CHECKING:
     from tenure.nodes.process import Ready
@@ -33,7 +33,7 @@ def node(
     events: bool = True,
     set: Annotated[list[str] | None, Parameter(negative="")] = None,
     log_level: str = "info",
-    output: Output = Output(),
+    output: Output = USUAL_OUTPUT,
 ) -> int:
     """Run a node: jobs of an application, next to their data.
 
@@ -99,7 +99,9 @@ def node(
     set_up_logs(json=output.json, level=log_level)
     application = load(app)
     progress = rich_progress() if sys.stderr.isatty() else None
-    trio.run(lambda: run_node(options, application, lambda ready: _announce(ready, as_json=output.json), progress=progress))
+    trio.run(
+        lambda: run_node(options, application, lambda ready: _announce(ready, as_json=output.json), progress=progress)
+    )
     return Exit.DONE
 
 
@@ -130,7 +132,9 @@ def node_settings(pairs: list[str], changed: dict[str, object]) -> "NodeSettings
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or name not in NodeSettings.__struct_fields__:
-            raise Usage(f"--set {pair}: write NAME=VALUE, with NAME one of {', '.join(NodeSettings.__struct_fields__)}.")
+            raise Usage(
+                f"--set {pair}: write NAME=VALUE, with NAME one of {', '.join(NodeSettings.__struct_fields__)}."
+            )
         values[name] = value
     try:
         return msgspec.convert(values, NodeSettings, strict=False)

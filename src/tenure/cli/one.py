@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Failed, Unreachable, Usage
-from tenure.cli.options import Connection
+from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.show import print_json, print_value, say
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def schedule(
     /,
     *parameters: str,
     params: str | None = None,
-    connection: Connection = Connection(),
+    connection: Connection = USUAL_CONNECTION,
 ) -> int:
     """Make a job. The same job again is fine; another definition under its id is refused.
 
@@ -50,7 +50,7 @@ def schedule(
     return Exit.DONE
 
 
-def unschedule(id: str, /, *, connection: Connection = Connection()) -> int:
+def unschedule(id: str, /, *, connection: Connection = USUAL_CONNECTION) -> int:
     """Remove a job: its on_stop runs, then its state is gone.
 
     Parameters
@@ -74,7 +74,7 @@ def ask(
     /,
     *,
     message_id: Annotated[str, Parameter(name="--id")] = "",
-    connection: Connection = Connection(),
+    connection: Connection = USUAL_CONNECTION,
 ) -> int:
     """Send a message and print what the job's handler returns, once that is committed.
 
@@ -97,7 +97,7 @@ def ask(
     return Exit.DONE
 
 
-def state(id: str, /, *, connection: Connection = Connection()) -> int:
+def state(id: str, /, *, connection: Connection = USUAL_CONNECTION) -> int:
     """Print a job's state, as committed after this question.
 
     Parameters
@@ -114,7 +114,7 @@ def state(id: str, /, *, connection: Connection = Connection()) -> int:
     return Exit.DONE
 
 
-def describe(id: str, /, *, connection: Connection = Connection()) -> int:
+def describe(id: str, /, *, connection: Connection = USUAL_CONNECTION) -> int:
     """Print all that is known of a job: state, timer, failure, what waits.
 
     Parameters
@@ -136,7 +136,8 @@ def parse_json(text: str, what: str) -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant)
     except ValueError as error:
-        raise Usage(f"{what} is no JSON ({error}): {text[:80]!r}; quote it for the shell, like '{{\"n\": 1}}'.") from error
+        hint = """quote it for the shell, like '{"n": 1}'."""
+        raise Usage(f"{what} is no JSON ({error}): {text[:80]!r}; {hint}") from error
 
 
 def _no_constant(name: str) -> Any:
@@ -165,7 +166,7 @@ async def borrow_type(client: "GridClient", name: str) -> None:
 
     nodes = await said_nodes(client.grid)
     if not nodes:
-        raise Unreachable("No node is running that could say which job types there are: start one with `tenure node APP`.")
+        raise Unreachable("No node is running that could say which job types there are: start one (`tenure node APP`).")
     versions = [node.types[name] for node in nodes if name in node.types]
     if not versions:
         known = ", ".join(sorted({known for node in nodes for known in node.types})) or "none"

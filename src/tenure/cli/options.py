@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-__all__ = ["Connection", "Look", "Output"]
+__all__ = ["USUAL_CONNECTION", "USUAL_OUTPUT", "Connection", "Output"]
 
 
 @Parameter(name="*")
@@ -36,3 +36,7 @@ class Connection(Output):
 
     connect_timeout: float = 10.0
     """Seconds to wait for the first connection."""
+
+
+USUAL_OUTPUT = Output()
+USUAL_CONNECTION = Connection()

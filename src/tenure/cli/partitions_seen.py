@@ -15,7 +15,8 @@ async def look_at_partitions(client: GridClient, *, timeout_s: float) -> list[di
     """A row for each partition, with its `state`: open, lost or silent."""
     nodes = await live_nodes(client.grid)
     lost = {partition: node.id for node in nodes for partition in node.lost}
-    rows: list[dict[str, Any]] = [{"partition": n, "state": "silent", "node": ""} for n in range(client.partition_count)]
+    count = client.partition_count
+    rows: list[dict[str, Any]] = [{"partition": n, "state": "silent", "node": ""} for n in range(count)]
 
     async def look(partition: int) -> None:
         if partition in lost:
@@ -28,6 +29,6 @@ async def look_at_partitions(client: GridClient, *, timeout_s: float) -> list[di
             pass  # its row says that it is silent
 
     async with trio.open_nursery() as nursery:
-        for partition in range(client.partition_count):
+        for partition in range(count):
             nursery.start_soon(look, partition)
     return rows

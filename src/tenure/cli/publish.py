@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Usage
 from tenure.cli.one import parse_json
-from tenure.cli.options import Connection
+from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.show import print_json, say
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def publish(
     message_id: Annotated[str, Parameter(name="--id")] = "",
     topic: Annotated[bool, Parameter(negative="")] = False,
     all: Annotated[bool, Parameter(negative="")] = False,
-    connection: Connection = Connection(),
+    connection: Connection = USUAL_CONNECTION,
 ) -> int:
     """Send messages: one, or many from standard input. Returns once they are stored: each takes effect exactly once.
 
@@ -149,7 +149,8 @@ async def _publish_chunk(
     except Backlogged as error:
         unstored = {id(pair) for pair in error.unstored}
         doubtful = [line for line, pair in zip(lines, pairs, strict=True) if id(pair) in unstored]
-        outcome.rejected += [Rejected(line.number, "not known to be stored: the cluster does not keep up") for line in doubtful]
+        why = "not known to be stored: the cluster does not keep up"
+        outcome.rejected += [Rejected(line.number, why) for line in doubtful]
         outcome.stored += len(lines) - len(doubtful)
     else:
         outcome.stored += len(lines)

@@ -1,4 +1,4 @@
-"""The demo's jobs: each keeps count of what it gets from each sender, so that the ledger can be made from their states alone."""
+"""The demo's jobs: each keeps count of what it gets from each sender; the ledger is made from their states alone."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""The play: three members, two nodes, a thousand jobs, a hundred thousand messages; a node dies, a member dies, a node joins."""
+"""What happens: members and nodes start, messages are sent; a node dies, a member dies, a node joins."""
 
 import secrets
 from collections.abc import Callable, Sequence

@@ -48,5 +48,6 @@ def make_ledger(sent: Sent, states: Mapping[str, Any]) -> Ledger:
 
 def _arrived(state: Mapping[str, Any], sender: str, count: int) -> int:
     """How many of the numbers 1 to `count` of this sender came."""
-    last = min(count, state.get("last", {}).get(sender, 0))
-    return last - sum(n <= last for n in state.get("missing", {}).get(sender, ()))
+    last: int = min(count, state.get("last", {}).get(sender, 0))
+    missing: list[int] = state.get("missing", {}).get(sender, [])
+    return last - sum(n <= last for n in missing)

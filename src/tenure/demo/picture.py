@@ -90,7 +90,8 @@ def _nodes(scene: Scene, nodes: list[NodeInfo], colours: dict[str, str]) -> Tabl
     for node in nodes:
         alive = node.id in scene.alive
         owned = str(len(node.owned)) if alive else "gone"
-        table.add_row(f"{CELL} {node.name or node.id}", str(node.pid), owned, style=colours[node.id] if alive else "bright_black")
+        style = colours[node.id] if alive else "bright_black"
+        table.add_row(f"{CELL} {node.name or node.id}", str(node.pid), owned, style=style)
     return table
 
 
@@ -106,5 +107,6 @@ def _members(scene: Scene) -> Table:
 
 def _bar(scene: Scene) -> Table:
     row = Table.grid(padding=(0, 1))
-    row.add_row("messages", ProgressBar(scene.messages or 1, scene.stored, width=40), f"{scene.stored:,} of {scene.messages:,}")
+    bar = ProgressBar(scene.messages or 1, scene.stored, width=40)
+    row.add_row("messages", bar, f"{scene.stored:,} of {scene.messages:,}")
     return row

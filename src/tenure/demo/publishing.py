@@ -1,4 +1,4 @@
-"""The demo's load: messages from several senders to all jobs, spread evenly over its time, in an order the seed decides."""
+"""The demo's load: messages from each sender to all jobs, evenly over its time, in an order the seed decides."""
 
 import time
 from collections import defaultdict
@@ -48,7 +48,9 @@ class Load:
             batch.append((job, {"sender": self.sender, "n": self._numbers[job], "at_ms": at_ms}))
         return batch
 
-    async def _publish(self, client: GridClient, batch: list[tuple[str, Any]], on_stored: Callable[[int], None]) -> None:
+    async def _publish(
+        self, client: GridClient, batch: list[tuple[str, Any]], on_stored: Callable[[int], None]
+    ) -> None:
         await client.publish_many(batch, deadline_s=DEADLINE_S)
         for job, message in batch:
             key = job, self.sender

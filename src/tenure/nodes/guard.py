@@ -25,12 +25,12 @@ __all__ = ["begin_anew", "guard", "join_cluster"]
 LOOK_EVERY_S = 2.0
 CONFIRM_PAUSE_S = 0.5
 CONFIRMATIONS = 4
-NEXT_STEP = (
-    "Restore a snapshot into a new cluster, or start a node with --begin-anew to go on with an empty one."
-)
+NEXT_STEP = "Restore a snapshot into a new cluster, or start a node with --begin-anew to go on with an empty one."
 
 
-async def join_cluster(grid: Grid, *, begin_anew_if_lost: bool = False, deadline_s: float = 30.0) -> tuple[Cluster, bool]:
+async def join_cluster(
+    grid: Grid, *, begin_anew_if_lost: bool = False, deadline_s: float = 30.0
+) -> tuple[Cluster, bool]:
     """The cluster in this grid, and whether it was formed just now. Raises `ClusterLost` if it has lost everything."""
     if begin_anew_if_lost:
         await begin_anew(grid)
@@ -70,7 +70,7 @@ async def guard(grid: Grid, cluster: Cluster, *, gone_after_s: float) -> None:
                 await _look(grid, cluster)
                 answered_s = trio.current_time()
             except Refused:
-                answered_s = trio.current_time()  # members are there, and too few: they wait for the others, and we for them
+                answered_s = trio.current_time()  # members are there, and too few: like them, we wait for the others
             except GridError as error:
                 why = str(error)
             if trio.current_time() - answered_s > gone_after_s:

@@ -1,8 +1,8 @@
 """What `tenure node` does from its start to its end.
 
-    signals ─┐
-             ├─► [embedded member] ─► connect ─► check members ─► join ─► run, guarded ─► drain ─► end
-    another signal: quit at once
+signals ─┐
+         ├─► [embedded member] ─► connect ─► check members ─► join ─► run, guarded ─► drain ─► end
+another signal: quit at once
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from functools import partial
 import structlog
 import trio
 
-from tenure.connect import parse_cluster
+from tenure.connect import parse_cluster, wall_clock_ms
 from tenure.listeners import listening
 from tenure.members import Progress, Standard, Verdict, check_members
 from tenure.nodes.application import Application
@@ -28,10 +28,11 @@ from tenure.nodes.errors import NotDrained, UnsafeMembers
 from tenure.nodes.guard import guard, join_cluster
 from tenure.nodes.whereabouts import announced
 from tenure.scheduler.assignment import assign
+from tenure.scheduler.cluster import Cluster
 from tenure.scheduler.grid.hazelcast import HazelcastGrid
-from tenure.scheduler.grid.port import GridError, Map, OwnershipEvent
+from tenure.scheduler.grid.port import Grid, GridError, Map, OwnershipEvent
 from tenure.scheduler.host import Host
-from tenure.scheduler.node import NODE_PREFIX, Node
+from tenure.scheduler.node import NODE_PREFIX, Listening, Node
 from tenure.scheduler.settings import NodeSettings
 
 __all__ = ["NodeOptions", "Ready", "run_node"]
@@ -103,10 +104,7 @@ async def run_node(
                 cluster, formed = await join_cluster(grid, begin_anew_if_lost=options.begin_anew)
                 if formed:
                     _log().warning("formed a new cluster: there was none", cluster=cluster.formation)
-                host = Host(
-                    grid, _new_id(options), application.registry, _now_ms, cluster.formation, cluster.incarnation, options.settings
-                )
-                node = Node(host, listening if options.listen else _deaf, name=options.name, pid=os.getpid())
+                node = _node(grid, cluster, options, application)
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(partial(guard, grid, cluster, gone_after_s=options.gone_after_s))
                     nursery.start_soon(_warn_of_members, grid)
@@ -114,7 +112,7 @@ async def run_node(
                     await _settled(node)
                     start_s = round(time.monotonic() - began_s, 3)
                     started.set()
-                    on_ready(Ready(host.node, os.getpid(), address, cluster.formation, len(node.tenures), start_s))
+                    on_ready(Ready(node.host.node, os.getpid(), address, cluster.formation, len(node.tenures), start_s))
                     await stop.wait()
                     await _drain(node, options)
                     nursery.cancel_scope.cancel()
@@ -148,7 +146,7 @@ async def _check_members(grid: HazelcastGrid, options: NodeOptions) -> None:
     bad = []
     with trio.move_on_after(PARTITIONS_WITHIN_S):
         # Partitions may be without a member for a moment; nothing else gets better by waiting.
-        while (bad := _bad(grid)) and {verdict.about for verdict in bad} == {"partitions"}:
+        while (bad := _bad(grid)) and {verdict.about for verdict in bad} == {"partitions"}:  # noqa: ASYNC110  # no event tells
             await trio.sleep(READY_POLL_S)
     if not bad:
         return
@@ -178,17 +176,19 @@ async def _warn_of_members(grid: HazelcastGrid) -> None:
         while True:
             await changed.wait()
             changed = trio.Event()
+            if not grid.ownership().members:
+                continue  # cut off: nothing is known of them
             bad = [verdict for verdict in _bad(grid) if verdict.about != "partitions"]
             for verdict in bad:
                 if verdict.about not in known:
-                    _log().error("a change of members has made them unsafe", about=verdict.about, finding=verdict.finding)
+                    _log().error(f"a change of members has made them unsafe: {verdict.about}: {verdict.finding}")
             known = {verdict.about for verdict in bad}
 
 
 async def _settled(node: Node) -> None:
     """Return when the node serves what it was assigned, or can be expected to take its time."""
     with trio.move_on_after(READY_AFTER_S_MAX):
-        while not _serves_its_share(node):
+        while not _serves_its_share(node):  # noqa: ASYNC110  # nothing sets an event when a tenure opens
             await trio.sleep(READY_POLL_S)
 
 
@@ -200,6 +200,20 @@ def _serves_its_share(node: Node) -> bool:
     # Nothing yet. It may stay so: others know more job types, or there are more nodes than partitions.
     wanted = assign(node.assignment.owners, node.grid.ownership(), node.nodes.values())
     return me in node.nodes and bool(node.assignment.version) and me not in wanted
+
+
+def _node(grid: Grid, cluster: Cluster, options: NodeOptions, application: Application) -> Node:
+    host = Host(
+        grid,
+        f"{options.name or socket.gethostname()}-{secrets.token_hex(4)}",
+        application.registry,
+        wall_clock_ms,
+        cluster.formation,
+        cluster.incarnation,
+        options.settings,
+    )
+    hear: Listening = listening if options.listen else _deaf
+    return Node(host, hear, name=options.name, pid=os.getpid())
 
 
 # -- leaving --------------------------------------------------------------------------------------
@@ -214,8 +228,8 @@ async def _drain(node: Node, options: NodeOptions) -> None:
             await node.grid.delete(Map.NODES, 0, NODE_PREFIX + node.host.node.encode())
     if waiting.cancelled_caught:
         raise NotDrained(
-            f"{len(node.tenures)} partitions were not handed over within {options.drain_deadline_s:g} s; others take them "
-            "over as after a crash, and lose nothing. Look for long turns, or allow more time (--drain-deadline)."
+            f"{len(node.tenures)} partitions were not handed over within {options.drain_deadline_s:g} s; others take "
+            "them over as after a crash, and lose nothing. Look for long turns, or allow more time (--drain-deadline)."
         )
     _log().info("drained")
 
@@ -228,7 +242,7 @@ async def _heed_signals(stop: trio.Event, *, task_status: trio.TaskStatus[None])
             if not stop.is_set():
                 first_s = trio.current_time()
             elif trio.current_time() - first_s > SAME_SIGNAL_S:
-                _log().warning("quitting at once: others take over as after a crash", signal=signal.Signals(number).name)
+                _log().warning(f"quitting at once ({signal.Signals(number).name}): others take over as after a crash")
                 os._exit(QUIT_EXIT_CODE)  # its embedded member ends with it
             stop.set()
 
@@ -243,16 +257,8 @@ async def _give_up_starting(stop: trio.Event, started: trio.Event, whole: trio.C
 # -- small things ---------------------------------------------------------------------------------
 
 
-def _new_id(options: NodeOptions) -> str:
-    return f"{options.name or socket.gethostname()}-{secrets.token_hex(4)}"
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 @asynccontextmanager
-async def _deaf(_node: Node) -> AsyncIterator[None]:
+async def _deaf(node: Node) -> AsyncIterator[None]:
     yield
 
 
