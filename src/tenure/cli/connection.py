@@ -1,5 +1,6 @@
 """A command's connection to its cluster, and what is said when nobody answers."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -35,6 +36,9 @@ async def connected_grid(connection: Connection) -> AsyncIterator["HazelcastGrid
     from tenure.connect import parse_cluster
     from tenure.scheduler.grid.hazelcast import HazelcastGrid
 
+    if not connection.debug:
+        # Its own log tells in pages what our errors tell in a sentence.
+        logging.getLogger("hazelcast").setLevel(logging.CRITICAL)
     settings = replace(parse_cluster(cluster_of(connection)), connect_timeout_s=connection.connect_timeout)
     async with HazelcastGrid.connect(settings) as grid:
         yield grid

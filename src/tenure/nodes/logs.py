@@ -39,7 +39,8 @@ def set_up_logs(*, json: bool, level: str = "info", stream: Any = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(number)
-    logging.getLogger("hazelcast").setLevel(max(number, logging.ERROR))  # what matters of it, the adapter says
+    if level != "debug":
+        logging.getLogger("hazelcast").setLevel(logging.CRITICAL)  # what matters of it, the adapter says
 
 
 def _as_it_is(_logger: Any, _method: str, event: Any) -> Any:

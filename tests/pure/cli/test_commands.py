@@ -1,0 +1,140 @@
+"""The command line: exit codes, errors in a sentence, and nothing slow before it is needed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tenure.cli import main
+from tenure.cli.app import COMMANDS, build_app
+from tenure.cli.ends import Exit, Failed, explain, first_error
+from tenure.scheduler.errors import DuplicateJob, NotDone, UnknownJob, WrongType
+
+NOBODY = ["--cluster", "nowhere@127.0.0.1:9", "--connect-timeout", "1"]
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    found = capsys.readouterr()
+    assert "Traceback" not in found.err + found.out
+    return found.err
+
+
+def test_help_names_every_command_and_imports_nothing_slow() -> None:
+    program = (
+        "import sys; from tenure.cli import main; code = main(['--help']); "
+        "slow = {'trio', 'msgspec', 'hazelcast', 'structlog', 'psutil'} & sys.modules.keys(); "
+        "sys.exit(code or (f'imported {slow}' if slow else 0))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(f" {name} " in done.stdout for name, *_ in COMMANDS)
+
+
+@pytest.mark.parametrize("name", [name for name, *_ in COMMANDS if name not in ("simulate", "bench")])
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == Exit.DONE
+    assert "Usage:" in capsys.readouterr().out
+
+
+def test_the_shell_can_complete_commands() -> None:
+    script = build_app().generate_completion(shell="bash")
+    assert all(name in script for name in ("dead-letters", "publish", "unschedule"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["publsh", "a", "{}"], "publsh"),
+        (["state"], "ID"),
+        (["state", "a", "--no-such-option"], "--no-such-option"),
+        (["publish", "a", "{n: 1}"], "the message is no JSON"),
+        (["publish", "a", "NaN"], "NaN is not JSON"),
+        (["ask", "a", "{"], "the message is no JSON"),
+        (["schedule", "counter", "a", "total"], "write NAME=VALUE"),
+        (["schedule", "counter", "a", "--params", "[1]"], "must be a JSON object"),
+        (["publish", "a", "1", "--topic", "--all"], "--topic and --all"),
+        (["jobs", "type=a", "adn", "b"], "column 8"),
+        (["pause"], "Say which jobs"),
+        (["dead-letters", "discard"], "Say which letters"),
+        (["state", "a", "--timeout", "0"], "--timeout is 0"),
+        (["state", "a", "--cluster", "x@"], "names no cluster"),
+        (["demo", "--jobs", "0"], "at least one job"),
+        (["member", "--backups", "7"], "backups is 7"),
+        (["member", "--join", "here"], "write host:port"),
+        (["node", "app.py", "--set", "nonsense=1"], "--set nonsense=1: write NAME=VALUE"),
+        (["node", "app.py", "--set", "sweep_s=soon"], "--set:"),
+        (["node", "app.py", "--prefer-network", "10.0.0.0/99"], "--prefer-network"),
+        (["node", "app.py", "--log-level", "loud"], "--log-level is debug"),
+        (["node", "no_such_app.py"], "no_such_app.py"),
+    ],
+)
+def test_wrong_usage_is_told_in_a_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == Exit.USAGE
+    assert sentence in said(capsys)
+
+
+def test_nobody_to_reach(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["state", "a", *NOBODY]) == Exit.UNREACHABLE
+    assert "nothing listens there" in said(capsys)
+
+
+def test_the_doctor_says_so_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", *NOBODY, "--json"]) == Exit.UNREACHABLE
+    verdicts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (members,) = [verdict for verdict in verdicts if verdict["about"] == "members"]
+    assert members["standard"] == "bad"
+    assert members["next_step"]
+
+
+def test_errors_are_json_where_results_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["state", "a", *NOBODY, "--json"]) == Exit.UNREACHABLE
+    error = json.loads(capsys.readouterr().err)
+    assert error["exit_code"] == 3
+    assert error["error"] == "CannotConnect"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "next_step"),
+    [
+        (UnknownJob("there is no job 'a'"), Exit.FAILED, "tenure jobs"),
+        (DuplicateJob("job 'a' exists"), Exit.FAILED, ""),
+        (WrongType("message to 'a'"), Exit.USAGE, ""),
+        (NotDone("no answer"), Exit.UNREACHABLE, "tenure doctor"),
+        (Failed("2 jobs were not paused."), Exit.FAILED, ""),
+        (KeyboardInterrupt(), Exit.FAILED, "interrupted"),
+        (RuntimeError("odd"), Exit.FAILED, "--debug"),
+        (BaseExceptionGroup("", [KeyboardInterrupt(), ExceptionGroup("", [NotDone("x")])]), Exit.UNREACHABLE, ""),
+    ],
+)
+def test_each_error_has_its_code_and_next_step(
+    error: BaseException, code: Exit, next_step: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert explain(error, as_json=False) == code
+    assert next_step in said(capsys)
+
+
+def test_debug_shows_where_it_happened() -> None:
+    with pytest.raises(BaseException) as caught:
+        main(["state", "a", *NOBODY, "--debug"])
+    assert type(first_error(caught.value)).__name__ == "CannotConnect"
+
+
+def test_the_members_configuration_is_printed_for_members_run_by_others(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["member", "--print-config", "--members-count", "3", "--join", "10.0.0.1:5701,10.0.0.2:5701"]) == 0
+    config = capsys.readouterr().out
+    assert "minimum-cluster-size: 2" in config
+    assert '"10.0.0.2:5701"' in config
+
+
+def test_an_applications_mistake_is_told_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = tmp_path / "broken_app.py"
+    app.write_text("import tenure\n\nnonsense\n")
+    assert main(["node", str(app)]) == Exit.USAGE
+    error = said(capsys)
+    assert "broken_app.py" in error
+    assert "line 3" in error
+    assert "NameError" in error

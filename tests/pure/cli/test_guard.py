@@ -1,0 +1,111 @@
+"""A node notices when the grid is no longer the cluster that it joined; on the memory grid, in virtual time."""
+
+from typing import Any
+
+import pytest
+import trio
+
+from tenure.nodes.errors import ClusterLost, ClusterReplaced, GridGone
+from tenure.nodes.guard import guard, join_cluster
+from tenure.scheduler.cluster import MARKER, Cluster, find, find_or_form
+from tenure.scheduler.grid.memory import MemoryCluster
+from tenure.scheduler.grid.port import Grid, Map, Unknown
+from tenure.scheduler.keys import HEAD
+from tenure.scheduler.wire import encode
+
+PARTITIONS = 4
+
+
+def empty_grid() -> Grid:
+    return MemoryCluster(partitions=PARTITIONS, members=1, backups=0).connect()
+
+
+async def test_a_cluster_is_formed_once_and_then_joined(autojump_clock: trio.testing.MockClock) -> None:
+    grid = empty_grid()
+    first, formed = await join_cluster(grid)
+    assert formed
+    assert await join_cluster(grid) == (first, False)
+
+
+async def test_a_cluster_that_is_well_is_left_alone(autojump_clock: trio.testing.MockClock) -> None:
+    grid = empty_grid()
+    cluster, _ = await join_cluster(grid)
+    with trio.move_on_after(600) as waiting:
+        await guard(grid, cluster, gone_after_s=10)
+    assert waiting.cancelled_caught
+
+
+async def test_a_grid_that_came_back_empty_is_not_taken_for_a_new_one(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    before, after = empty_grid(), empty_grid()
+    cluster, _ = await join_cluster(before)
+    with pytest.raises(ClusterLost, match="--begin-anew"):
+        await guard(after, cluster, gone_after_s=10)
+    # The next node that starts finds what the first has left behind.
+    with pytest.raises(ClusterLost, match=cluster.formation):
+        await join_cluster(after)
+
+
+async def test_to_begin_anew_takes_a_word(autojump_clock: trio.testing.MockClock) -> None:
+    grid = empty_grid()
+    lost = Cluster("lost", 3, PARTITIONS, True)
+    await grid.set(Map.NODES, 0, MARKER, encode(lost))
+    anew, _ = await join_cluster(grid, begin_anew_if_lost=True)
+    assert anew.formation != "lost"
+    assert anew.incarnation == 4, "what was lost must not be taken for what comes"
+    assert await find(grid) == anew
+    again, _ = await join_cluster(grid, begin_anew_if_lost=True)
+    assert again == anew, "a cluster that has its data is never begun anew"
+
+
+async def test_a_marker_that_was_lost_alone_is_put_back(autojump_clock: trio.testing.MockClock) -> None:
+    grid = empty_grid()
+    cluster, _ = await join_cluster(grid)
+    await grid.delete(Map.NODES, 0, MARKER)
+    for partition in range(PARTITIONS - 1):
+        await grid.delete(Map.HEADS, partition, HEAD)
+    with trio.move_on_after(60) as waiting:
+        await guard(grid, cluster, gone_after_s=10)
+    assert waiting.cancelled_caught, "one partition is still there: the others are reported by their tenures"
+    assert await find(grid) == cluster
+
+
+async def test_another_cluster_in_its_place(autojump_clock: trio.testing.MockClock) -> None:
+    grid = empty_grid()
+    await find_or_form(grid, "theirs")
+    with pytest.raises(ClusterReplaced, match="theirs"):
+        await guard(grid, Cluster("mine", 1, PARTITIONS, True), gone_after_s=10)
+
+
+class Silent:
+    """A grid none of whose members answers for a while."""
+
+    def __init__(self, grid: Grid, from_s: float, until_s: float) -> None:
+        self._grid, self._from_s, self._until_s = grid, from_s, until_s
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+    async def get(self, *arguments: Any, **options: Any) -> bytes | None:
+        if self._from_s <= trio.current_time() < self._until_s:
+            raise Unknown("nobody answers")
+        return await self._grid.get(*arguments, **options)
+
+
+@pytest.mark.parametrize(("silence_s", "gives_up"), [(8, False), (1000, True)])
+async def test_silence_is_borne_for_a_while(
+    silence_s: float, gives_up: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    grid = empty_grid()
+    cluster, _ = await join_cluster(grid)
+    began_s = trio.current_time()
+    silent: Any = Silent(grid, began_s + 5, began_s + 5 + silence_s)
+    with trio.move_on_after(100) as waiting:
+        if gives_up:
+            with pytest.raises(GridGone, match="10 s"):
+                await guard(silent, cluster, gone_after_s=10)
+            assert 14 <= trio.current_time() - began_s <= 20
+        else:
+            await guard(silent, cluster, gone_after_s=10)
+    assert waiting.cancelled_caught is not gives_up

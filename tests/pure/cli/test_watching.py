@@ -1,0 +1,77 @@
+"""What `tenure dev` watches, and what a command line means by an application."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tenure.cli.dev import _syntax_problem, snapshot, watched_folder
+from tenure.nodes.application import load, source_of
+from tenure.nodes.whereabouts import announced, embedded_clusters
+from tenure.scheduler.errors import Mistake
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    folder = tmp_path / "shop_under_test" / "jobs"
+    folder.mkdir(parents=True)
+    (tmp_path / "shop_under_test" / "__init__.py").write_text("")
+    (folder / "__init__.py").write_text("")
+    (folder / "names.py").write_text('NAME = "order-under-test"\n')
+    (folder / "orders.py").write_text(
+        "import tenure\nfrom .names import NAME\n\n@tenure.job(NAME)\nclass Order(tenure.Job):\n    n: int = 0\n"
+    )
+    return folder
+
+
+def test_a_file_of_a_package_is_loaded_with_its_neighbours(package: Path) -> None:
+    file = package / "orders.py"
+    assert source_of(str(file)) == ("shop_under_test.jobs.orders", package.parents[1])
+    try:
+        assert load(str(file)).registry["order-under-test"]
+    finally:
+        sys.path.remove(str(package.parents[1]))
+
+
+def test_a_folder_is_no_application(package: Path) -> None:
+    with pytest.raises(Mistake, match="is a folder"):
+        source_of(str(package))
+
+
+def test_the_whole_package_is_watched(package: Path) -> None:
+    assert watched_folder(str(package / "orders.py")) == package.parent
+
+
+def test_a_change_is_seen_and_what_is_not_the_applications_is_not(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("a = 1")
+    for foreign in (".git", "__pycache__", ".venv"):
+        (tmp_path / foreign).mkdir()
+        (tmp_path / foreign / "x.py").write_text("")
+    before = snapshot(watched_folder(str(tmp_path / "app.py")))
+    assert list(before) == [tmp_path / "app.py"]
+    os.utime(tmp_path / "app.py", ns=(1, 1))
+    (tmp_path / "other.py").write_text("")
+    after = snapshot(tmp_path)
+    assert after != before
+    assert tmp_path / "other.py" in after
+
+
+def test_a_syntax_error_is_found_before_a_node_is_stopped_for_it(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text("a = 1\n")
+    bad.write_text("a = 1\ndef f(\n")
+    assert _syntax_problem([good, tmp_path / "removed.py"]) is None
+    assert (_syntax_problem([good, bad]) or "").startswith("bad.py:2: SyntaxError")
+
+
+def test_an_embedded_cluster_is_found_for_as_long_as_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENURE_STATE_DIR", str(tmp_path))
+    (tmp_path / "embedded-999999999.json").write_text('{"cluster": "dead@127.0.0.1:1", "started": 1}')
+    (tmp_path / f"embedded-{os.getppid()}.json").write_text("half a li")
+    with announced("mine@127.0.0.1:5"):
+        assert embedded_clusters() == ["mine@127.0.0.1:5"]
+    assert embedded_clusters() == []
+    assert list(tmp_path.iterdir()) == [], "notes of the dead are thrown away"
