@@ -3,6 +3,7 @@
 beat ──► who is there? ──► assignment (one value, compare-and-set) ──► open what is ours, close what is not
 """
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -48,7 +49,10 @@ class Node:
         self._serving: dict[int, _Serving] = {}
         self._beats: dict[str, tuple[int, float]] = {}
         self._beat = 0
+        self._beat_key = NODE_PREFIX + host.node.encode()
         self._disagreed = 0
+        self._published = 0
+        self._overruled_s = -math.inf
         self._since_s: dict[int, float] = {}
         self._nursery: trio.Nursery | None = None
         self._look = trio.Event()
@@ -58,13 +62,14 @@ class Node:
     # -- life -------------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until drained. Cancelling is a crash: nothing is closed, others take over."""
+        """Serve until drained; started once others can see it. Cancelling is a crash: others take over."""
         async with self._listening(self), trio.open_nursery() as nursery:
             self._nursery = nursery
+            await nursery.start(self._keep_beating)
             task_status.started()
-            nursery.start_soon(self._keep_beating)
             await self._follow()
             nursery.cancel_scope.cancel()
+        await self._take_leave()
 
     async def drain(self) -> None:
         """Close every partition in favour of others, then end; returns when `run` is about to."""
@@ -84,17 +89,26 @@ class Node:
 
     # -- the beat ---------------------------------------------------------------------------------
 
-    async def _keep_beating(self) -> None:
+    async def _keep_beating(self, *, task_status: trio.TaskStatus[None]) -> None:
+        ttl_s = max(60.0, 20 * self.settings.gone_after_s)
+        seen = False
         while True:
             self._beat += 1
             try:
-                ttl_s = max(60.0, 20 * self.settings.gone_after_s)
-                await self.grid.set(
-                    Map.NODES, 0, NODE_PREFIX + self.host.node.encode(), encode(self.info()), ttl_s=ttl_s
-                )
+                await self.grid.set(Map.NODES, 0, self._beat_key, encode(self.info()), ttl_s=ttl_s)
+                if not seen:
+                    seen = True
+                    task_status.started()
             except GridError:
                 pass
             await trio.sleep(self.settings.heartbeat_s)
+
+    async def _take_leave(self) -> None:
+        # Without it the others would wait for our heart to stop; a hint, like all of this.
+        try:
+            await self.grid.delete(Map.NODES, 0, self._beat_key)
+        except GridError:
+            pass
 
     def info(self) -> NodeInfo:
         """What this node says of itself."""
@@ -113,7 +127,7 @@ class Node:
 
     async def _see_nodes(self) -> None:
         """Who is alive: whose beat has moved within `gone_after_s` of our own clock."""
-        now_s, nodes = trio.current_time(), {}
+        nodes: dict[str, NodeInfo] = {}
         async for page in self.grid.scan(Map.NODES, 0):
             for entry in page:
                 if entry.key.startswith(NODE_PREFIX):
@@ -123,6 +137,7 @@ class Node:
                         continue
                     nodes[info.id] = info
         live = {}
+        now_s = trio.current_time()  # after the scan: it may have taken long, and we been frozen meanwhile
         for id, info in nodes.items():
             beat, since_s = self._beats.get(id, (-1, now_s))
             if info.beat != beat:
@@ -157,6 +172,8 @@ class Node:
     async def _settle_assignment(self) -> None:
         stored = await self.grid.get(Map.NODES, 0, ASSIGNMENT)
         if stored is not None and (found := decode(stored, Assignment)).version >= self.assignment.version:
+            if found.version > self.assignment.version == self._published:
+                self._overruled_s = trio.current_time()
             self.assignment = found
         owners = assign(self.assignment.owners, self.grid.ownership(), self.nodes.values())
         if owners == self.assignment.owners or not any(owners):
@@ -167,6 +184,8 @@ class Node:
         speaker = min((id for id, node in self.nodes.items() if not node.draining), default=self.host.node)
         if self.host.node != speaker and not self.draining and self._disagreed < LEADER_PATIENCE_BEATS:
             return
+        if trio.current_time() < self._overruled_s + self.settings.heartbeat_s:
+            return  # two that see different things don't answer each other at the speed of the grid
         await self._publish(stored, Assignment(self.assignment.version + 1, owners))
 
     async def _publish(self, stored: bytes | None, assignment: Assignment) -> None:
@@ -177,6 +196,7 @@ class Node:
             done = await self.grid.replace_if_same(Map.NODES, 0, ASSIGNMENT, stored, new)
         if done:
             self.assignment = assignment
+            self._published = assignment.version
             self._disagreed = 0
 
     def _apply(self) -> None:

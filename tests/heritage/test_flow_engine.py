@@ -44,6 +44,11 @@ async def test_an_event_delivered_twice_is_processed_once(autojump_clock: Any) -
         assert (await client.state("sink")).seen == [1, 2, 3]
 
 
+async def send_all(client: tenure.Client) -> None:
+    for n in range(10):
+        await client.publish("sink", n, timeout_s=3)
+
+
 async def test_nobody_blocks_for_ever_on_a_receiver_that_is_gone(autojump_clock: Any) -> None:
     """There, an enqueue to a worker that had shut down blocked, and so did the shutdown of its sender."""
     settings = tenure.ClientSettings(window_slots=2)
@@ -52,8 +57,7 @@ async def test_nobody_blocks_for_ever_on_a_receiver_that_is_gone(autojump_clock:
             await client.schedule(Sink, id="sink")
             await cluster.kill(0)
             with pytest.raises(tenure.Backlogged) as raised:
-                for n in range(10):
-                    await client.publish("sink", n, timeout_s=3)
+                await send_all(client)
             unstored = [message for _, message in raised.value.unstored]
             assert unstored
             await cluster.add_node()
