@@ -21,6 +21,7 @@ from tenure.scheduler.errors import (
     ClientClosed,
     Mistake,
     NotDone,
+    PartitionLost,
     TooLarge,
     WrongType,
 )
@@ -321,11 +322,18 @@ class GridClient:
         finally:
             del self._questions[n]
         if question.answer is None:
-            raise NotDone(
-                f"no answer from {envelope.to or f'partition {partition}'!r} within {limit_s} s; its turn may still run"
-            )
+            raise await self._no_answer(partition, envelope.to, limit_s)
         self.grid.discard(Map.REPLIES, client_partition(self.sender, self.partition_count), [reply_key(self.sender, n)])
         return _unwrap(question.answer)
+
+    async def _no_answer(self, partition: int, to: str, limit_s: float) -> errors.TenureError:
+        whose = f"{to!r}" if to else f"partition {partition}"
+        if partition in await self.directory.lost_partitions():
+            return PartitionLost(
+                f"no answer from {whose}: partition {partition} is lost, as all copies of its data were; "
+                "restore its jobs from a snapshot"
+            )
+        return NotDone(f"no answer from {whose} within {limit_s} s; its turn may still run")
 
     async def _await_answer(self, n: int, question: _Question) -> None:
         """The bell rings, or we look from time to time."""

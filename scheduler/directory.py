@@ -211,6 +211,13 @@ class Directory:
             found += [decode(entry.value, NodeInfo) for entry in page if entry.key.startswith(NODE_PREFIX)]
         return sorted(found, key=lambda node: node.id)
 
+    async def lost_partitions(self) -> set[int]:
+        """Those that their nodes report as lost, as far as that can be read."""
+        try:
+            return {partition for node in await self.nodes() for partition in node.lost}
+        except (GridError, TenureError):
+            return set()
+
     async def describe(self, id: str, *, deadline_s: float | None = None) -> dict[str, Any]:
         """All that is known of one job."""
         found: dict[str, Any] = await self._command(id, {"op": "describe"}, deadline_s)

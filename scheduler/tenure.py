@@ -162,6 +162,8 @@ class Tenure:
             if self._closing is None:
                 self._take()
                 self._ring()
+            if self.turns.are_fences_used_up():
+                raise TenureOver(f"partition {self.partition}: opening anew for more fencing tokens")
             await self._run_ready()
             if self.turns.draft.wanted:
                 await self._commit()

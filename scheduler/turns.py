@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["Turns"]
 
 TRACEBACK_CHARS_MAX = 8000
+FENCES_MAX = 2**31
+"""Half of what a tenure can number: a group of turns may run past it."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -67,7 +69,7 @@ class Turns:
         self.in_flight: Draft | None = None
         self.careful = False
         """Run only what has its attempt counted in the journal (after a crash)."""
-        self._fence_base = (host.incarnation << 88) | (epoch << 48)
+        self._fence_base = (host.incarnation << 56) | (epoch << 32)
         self._count = 0
 
     # -- plain turns ------------------------------------------------------------------------------
@@ -417,6 +419,10 @@ class Turns:
         self._count += 1
         return self._count
 
+    def are_fences_used_up(self) -> bool:
+        """Is it time for a new epoch, that tokens can go on growing?"""
+        return self._count > FENCES_MAX
+
     def fence(self, count: int) -> int:
-        """Tokens order by (incarnation, epoch, count)."""
+        """Tokens order by (incarnation, epoch, count), and fit into the 63 bits that databases and messages hold."""
         return self._fence_base | count
