@@ -16,6 +16,9 @@ def deterministic(seed: int) -> Iterator[None]:
     trio has this switch for Hypothesis; it has no public name.
     """
     shuffler = _run._r
+    # What was left by the run before, and what is there for good, would make each collection slower than the last.
+    gc.collect()
+    gc.freeze()
     before = _run._ALLOW_DETERMINISTIC_SCHEDULING, shuffler.getstate(), gc.isenabled()
     _run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
     shuffler.seed(seed)

@@ -13,7 +13,7 @@ class Summary:
 
     def __init__(self) -> None:
         self.seeds = self.violations = self.acknowledged = self.calm_attempted = self.calm_acknowledged = 0
-        self.elapsed_s = 0.0
+        self.core_s = 0.0
         self.faults: Counter[str] = Counter()
 
     def add(self, outcome: Outcome) -> None:
@@ -24,7 +24,7 @@ class Summary:
         self.acknowledged += operations.acknowledged
         self.calm_attempted += operations.calm_attempted
         self.calm_acknowledged += operations.calm_acknowledged
-        self.elapsed_s += outcome.elapsed_s
+        self.core_s += outcome.core_s
         self.faults += outcome.faults
 
     @property
@@ -34,8 +34,8 @@ class Summary:
 
     @property
     def seeds_per_minute(self) -> float:
-        """On one core; by the clock on the wall."""
-        return round(60 * self.seeds / self.elapsed_s, 1) if self.elapsed_s else 0.0
+        """On one core, whatever else this machine is doing."""
+        return round(60 * self.seeds / self.core_s, 1) if self.core_s else 0.0
 
     def line(self) -> str:
         """As JSON."""

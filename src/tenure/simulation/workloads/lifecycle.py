@@ -68,7 +68,9 @@ def judge_lives(id: str, sent: _Sent, ends: list[dict[str, Any]], living: Mayfly
             found.wrong.append(f"{id}: life {life['life']} has forgotten {sorted(lost)}")
     if living is not None and living.life in lives:
         found.wrong.append(f"{id}: life {living.life} has ended, and lives")
-    if missing := sorted(sent.removed - set(lives)):
+    # A life that ended before its owner heard of it was never begun; one that has answered was.
+    begun = {life for life, messages in sent.confirmed.items() if messages}
+    if missing := sorted((sent.removed & begun) - set(lives)):
         found.waiting.append(f"{id}: lives removed, and not ended: {missing}")
     accounted = [n for life in everything for n in life["seen"]] + buried
     if len(set(accounted)) < len(accounted):
