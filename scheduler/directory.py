@@ -121,6 +121,8 @@ class Directory:
     async def want(self, id: str, wanted: str, *, deadline_s: float | None = None) -> None:
         """Make a job running, paused or removed; returns when its owner has committed that."""
         with self._deadline(deadline_s, f"making job {id!r} {wanted}"):
+            if wanted == "removed":
+                await self._created(checked_address(id))
             revision = await self._change(checked_address(id), wanted)
             await self._reconciled(id, revision)
         if wanted == "removed":
@@ -144,6 +146,19 @@ class Directory:
             except GridError:
                 attempt += 1
             await self._pause(attempt)
+
+    async def _created(self, id: str) -> None:
+        """Its owner has made it. Removed before that, it would never start or stop, nor get what was sent to it."""
+        partition, key, attempt = self._partition(id), id.encode(), 0
+        while True:
+            try:
+                stored = await self._current(partition, key)
+                break
+            except GridError:
+                attempt += 1
+                await self._pause(attempt)
+        if stored is not None and (there := decode(stored, Definition)).wanted != "removed":
+            await self._reconciled(id, there.revision)
 
     async def _current(self, partition: int, key: bytes) -> bytes | None:
         """The definition as it certainly is; None only if there was never one (a tombstone proves that)."""
