@@ -8,6 +8,7 @@ import trio
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import Backlogged
 from tenure.scheduler.jobtype import Job, JobType
+from tenure.scheduler.topic import Topic
 from tenure.simulation.histories import Findings, Sent, judge_all
 from tenure.simulation.stage import Outcome
 from tenure.simulation.workloads.base import Drive, Workload, states
@@ -49,7 +50,8 @@ class Sendings:
         if outcome.done:
             stored = batch
         elif isinstance(outcome.error, Backlogged):
-            doubtful = {(to, *body) for to, body in outcome.error.unstored}  # type: ignore[misc]
+            unstored = outcome.error.unstored
+            doubtful = {(to.name if isinstance(to, Topic) else to, *body) for to, body in unstored}  # type: ignore[misc]
             stored = [(to, body) for to, body in batch if (to, *body) not in doubtful]
         else:
             stored = []
