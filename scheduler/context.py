@@ -12,6 +12,7 @@ import structlog
 from tenure.scheduler.errors import Mistake
 from tenure.scheduler.keys import split_slot_key
 from tenure.scheduler.timers import check_cron, due_at_ms, due_in_ms, next_cron_ms
+from tenure.scheduler.turnid import EVENTS, turn_id
 from tenure.scheduler.wire import Envelope, Kind, Timer
 
 if TYPE_CHECKING:
@@ -20,14 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Context", "Event", "MessageInfo"]
 
-EVENTS = {
-    Kind.MESSAGE: "message",
-    Kind.START: "started",
-    Kind.STOP: "stopped",
-    Kind.RESUMED: "resumed",
-    Kind.TIMEOUT: "timeout",
-    Kind.CRON: "cron",
-}
 Event = str
 
 
@@ -197,13 +190,3 @@ class Context:
     def _set_timer(self, due_ms: int) -> None:
         timer = self._current_timer()
         self._timer, self._timer_changed = Timer(due_ms, timer.cron, timer.zone, timer.cron_due_ms), True
-
-
-def turn_id(job: str, generation: int, envelope: Envelope) -> str:
-    """Derived from what woke the job, so it is the same on every node that tries."""
-    if envelope.kind in (Kind.TIMEOUT, Kind.CRON, Kind.RESUMED):
-        return f"{job}/{generation}/{EVENTS[envelope.kind]}@{envelope.index}"
-    if envelope.kind != Kind.MESSAGE:
-        return f"{job}/{generation}/{EVENTS[envelope.kind]}"
-    sender, lane, n = split_slot_key(envelope.slot) or (b"", 0, 0)
-    return f"{job}/{generation}/{sender.hex()}.{lane}.{n}.{envelope.index}"

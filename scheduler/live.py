@@ -102,6 +102,12 @@ class Live:
         """Is there such a job?"""
         return self.type_name != ""
 
+    def uncount(self, keep: int) -> None:
+        """Take back the attempts that were counted ahead, but for the first `keep` entries."""
+        for n in range(keep, self.precounted):
+            self.queue[n].attempts -= 1
+        self.precounted = min(self.precounted, keep)
+
     def may_run(self) -> bool:
         """May its next turn begin?"""
         return (

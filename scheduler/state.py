@@ -7,6 +7,7 @@ was committed is there after a handoff, and whatever was not, is not.
 from collections import deque
 from typing import Any
 
+from tenure.scheduler.turnid import turn_id
 from tenure.scheduler.wire import Answer, DeadLetter, Envelope, JobRecord, Record, RecordKind
 
 __all__ = ["PartitionState", "Remembered"]
@@ -83,16 +84,25 @@ class PartitionState:
             self.mail.setdefault(job, deque()).extend(envelopes)
         for job, count in record.unmailed.items():
             box = self.mail[job]
-            for _ in range(count):
-                box.popleft()
+            done = [box.popleft() for _ in range(count)]
             if not box:
                 del self.mail[job]
-            self.steps.pop(job, None)
+            if job in self.steps:
+                self._drop_steps(job, done)
         for job, attempts in record.attempted.items():
             for envelope, count in zip(self.mail[job], attempts, strict=False):
                 envelope.attempts = count
         for job, turn, name, result in record.steps:
             self.steps.setdefault(job, {})[turn, name] = result
+
+    def _drop_steps(self, job: str, done: list[Envelope]) -> None:
+        record = self.jobs.get(job)
+        over = {turn_id(job, record.generation, envelope) for envelope in done} if record is not None else set()
+        steps = {key: result for key, result in self.steps[job].items() if key[0] not in over}
+        if steps:
+            self.steps[job] = steps
+        else:
+            del self.steps[job]
 
     def _apply_sent(self, record: Record) -> None:
         for partition, n, slot in record.outbox:

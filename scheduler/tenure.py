@@ -145,7 +145,8 @@ class Tenure:
                 self._unfinished.append(id)
             if record.type in resumable and record.status == Status.RUNNING and record.turns:
                 live = self.live(id)
-                self.put_first(live, Envelope(id, kind=Kind.RESUMED, index=self.state.epoch))
+                if not live.queue or live.queue[0].kind != Kind.RESUMED:
+                    self.put_first(live, Envelope(id, kind=Kind.RESUMED, index=self.state.epoch))
                 self.ready(live)
         heapq.heapify(self._timers)
         heapq.heapify(self._retries)
@@ -419,12 +420,17 @@ class Tenure:
             self.ready(live)
 
     def put_first(self, live: Live, envelope: Envelope) -> None:
+        """Ahead of all that waits, but behind the turn that runs."""
         # The mailbox only grows at its end, so all of it is written anew behind the new first entry.
         draft = self.turns.draft
         if live.carried:
             draft.done[live.id] = draft.done.get(live.id, 0) + live.carried
-        live.carried = live.precounted = 0
-        live.queue.appendleft(envelope)
+            steps = self.state.steps.get(live.id, {})  # they would go with the mailbox
+            draft.steps[:0] = [(live.id, turn, name, result) for (turn, name), result in steps.items()]
+        live.uncount(1 if live.running else 0)
+        live.carried = 0
+        live.queue.insert(1 if live.running else 0, envelope)
+        draft.uncarried[live.id] = live
 
     def set_timer(self, live: Live) -> None:
         """Its timer was set (or taken away)."""

@@ -14,7 +14,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from tenure.scheduler.context import Context, turn_id
+from tenure.scheduler.context import Context
 from tenure.scheduler.draft import Draft
 from tenure.scheduler.errors import StateTooLarge, TenureError, TooLarge, UnknownJobType, WrongType
 from tenure.scheduler.jobtype import JobType, Registry
@@ -22,6 +22,7 @@ from tenure.scheduler.keys import checked_address, partition_of
 from tenure.scheduler.live import Live
 from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.state import PartitionState
+from tenure.scheduler.turnid import turn_id
 from tenure.scheduler.wire import EMPTY, Answer, DeadLetter, Envelope, Failure, Kind, Status
 
 if TYPE_CHECKING:
