@@ -108,6 +108,8 @@ class AsyncHome(Generic[T]):
 
         return AsyncHome(within, self._thread)
 
+    inside_async = inside
+
     def _end_thread(self) -> None:
         if self._owns_thread and self._thread is not None:
             self._thread.stop()

@@ -7,6 +7,7 @@ from datetime import datetime
 from types import TracebackType
 
 from tenure.application import Source
+from tenure.clients import client as async_clients
 from tenure.clients.client import Client
 from tenure.clients.homes import AsyncHome
 from tenure.scheduler.grid.memory.faults import Faults
@@ -74,6 +75,13 @@ class Cluster:
         """A client, with a connection of its own; to be opened with `with`. It knows the nodes' job types, unless
         it gets a `registry`."""
         return Client._in(self._home.inside(lambda backend: backend.open_client(registry, settings)))
+
+    def async_client(
+        self, *, registry: Registry | None = None, settings: ClientSettings | None = None
+    ) -> async_clients.Client:
+        """The same for async code, of a blocking cluster too (then for asyncio only)."""
+        home = self._home.inside_async(lambda backend: backend.open_client(registry, settings))
+        return async_clients.Client._in(home)
 
     async def now(self) -> datetime:
         """What the clocks of its nodes show."""
