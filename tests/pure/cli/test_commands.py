@@ -12,7 +12,7 @@ from tenure.cli.app import COMMANDS, build_app
 from tenure.cli.ends import Exit, Failed, explain, first_error
 from tenure.scheduler.errors import DuplicateJob, NotDone, UnknownJob, WrongType
 
-NOBODY = ["--cluster", "nowhere@127.0.0.1:9", "--connect-timeout", "1"]
+NOBODY = ["--cluster", "nowhere@127.0.0.1:9", "--connect-timeout", "0.3"]
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:

@@ -1,0 +1,214 @@
+"""The commands on a real cluster: an embedded node, found without being told where it is."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tenure
+from tenure.cli import main
+from tests.cluster.test_node import APPLICATION, Node, is_gone, running
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    folder = tmp_path_factory.mktemp("cli")
+    app = folder / "app_of_cli_tests.py"
+    app.write_text(APPLICATION)
+    with running(app) as node:
+        node.ready()
+        yield node
+
+
+@pytest.fixture(autouse=True)
+def _at_home(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the embedded node has left its note, and no other cluster is named."""
+    monkeypatch.setenv("TENURE_STATE_DIR", str(node.log.parent / "state"))
+    monkeypatch.delenv("TENURE_CLUSTER", raising=False)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[Any]:
+    """The lines of JSON that a command prints."""
+    capsys.readouterr()
+    assert main([*arguments, "--json"]) == code, capsys.readouterr().err
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_the_life_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "schedule", "counter", "life", "total=10")
+    run(capsys, "schedule", "counter", "life", "total=10")
+    run(capsys, "schedule", "counter", "life", "total=11", code=1)
+    run(capsys, "schedule", "nonsense", "life", code=2)
+    run(capsys, "publish", "life", '{"n": 1}', "--id", "once")
+    run(capsys, "publish", "life", '{"n": 1}', "--id", "once")
+    assert run(capsys, "ask", "life", '{"n": 4}') == [15]
+    assert run(capsys, "state", "life") == [{"total": 15}]
+    (described,) = run(capsys, "describe", "life")
+    assert (described["type"], described["state"]) == ("counter", {"total": 15})
+    run(capsys, "unschedule", "life")
+    run(capsys, "state", "life", code=1)
+
+
+def test_many_jobs_by_selector(capsys: pytest.CaptureFixture[str]) -> None:
+    for n in range(3):
+        run(capsys, "schedule", "counter", f"many-{n}")
+    assert [job["id"] for job in run(capsys, "jobs", "id=many-* and not id=many-1")] == ["many-0", "many-2"]
+    assert [line["done"] for line in run(capsys, "pause", "id=many-*", "--dry-run")] == [False] * 3
+    assert run(capsys, "jobs", "id=many-*", "and", "state=paused") == []
+    assert [line["done"] for line in run(capsys, "pause", "id=many-*")] == [True] * 3
+    assert len(run(capsys, "jobs", "state=paused and type=counter")) == 3
+    run(capsys, "publish", "many-0", '{"n": 1}')
+    assert [job["id"] for job in run(capsys, "jobs", "state=paused and state=waiting")] == ["many-0"]
+    run(capsys, "resume", "id=many-*")
+    assert run(capsys, "state", "many-0") == [{"total": 1}]
+    assert [line["id"] for line in run(capsys, "cancel", "many-2")] == ["many-2"]
+    assert [job["id"] for job in run(capsys, "jobs", "id=many-* and state=paused")] == ["many-2"]
+
+
+def test_what_fails_is_found_and_tried_again(capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "schedule", "counter", "broken")
+    run(capsys, "publish", "broken", '{"m": 1}')
+    deadline_s = time.monotonic() + 20
+    while not run(capsys, "jobs", "id=broken and state=failed"):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.2)
+    (described,) = run(capsys, "describe", "broken")
+    assert "KeyError" in described["failure"]["error"]
+    assert [line["id"] for line in run(capsys, "retry", "state=failed", "--dry-run")] == ["broken"]
+    run(capsys, "retry", "broken", "--skip")
+    assert run(capsys, "ask", "broken", '{"n": 1}') == [1]
+    letters = run(capsys, "dead-letters", "--to", "broken")
+    assert [letter["reason"] for letter in letters] == ["Skipped"]
+    assert run(capsys, "dead-letters", "discard", letters[0]["letter"])[0]["discarded"] == 1
+    assert run(capsys, "dead-letters", "--to", "broken") == []
+
+
+def test_messages_for_nobody_can_be_delivered_later(capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "publish", "later", '{"n": 7}')
+    deadline_s = time.monotonic() + 20
+    while not (letters := run(capsys, "dead-letters", "--to", "later")):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.2)
+    assert letters[0]["reason"] == "UnknownJob"
+    run(capsys, "schedule", "counter", "later")
+    assert run(capsys, "dead-letters", "replay", "--to", "later")[0]["replayed"] == 1
+    assert run(capsys, "state", "later") == [{"total": 7}]
+
+
+def test_bulk_from_standard_input(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    for job in ("bulk-0", "bulk-1"):
+        run(capsys, "schedule", "counter", job)
+    lines = [json.dumps({"to": f"bulk-{n % 2}", "message": {"n": 1}}) for n in range(2000)]
+    lines[10] = "nonsense"
+    lines[20] = json.dumps({"to": "bulk-0", "message": {"n": "one"}})
+    env = {**os.environ, "PYTHONPATH": str(Path(tenure.__file__).parents[1])}
+    app = str(node.log.parent / "app_of_cli_tests.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "tenure.cli", "publish", "--json", "--app", app],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    told = json.loads(done.stdout)
+    assert told["stored"] == 1998
+    assert [rejected["line"] for rejected in told["rejected"]] == [11, 21]
+    assert "no JSON" in told["rejected"][0]["why"]
+    assert "$[...]" in told["rejected"][1]["why"] or "Expected `int`" in told["rejected"][1]["why"]
+    totals = [run(capsys, "state", job)[0]["total"] for job in ("bulk-0", "bulk-1")]
+    assert sum(totals) == 1998
+
+
+def test_looking_around(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    (seen,) = run(capsys, "nodes")
+    assert (seen["id"], seen["state"], seen["partitions"]) == (node.ready()["node"], "running", 271)
+    assert seen["types"] == {"counter": 1, "sleeper": 1}
+    partitions = run(capsys, "partitions")
+    assert [row["state"] for row in partitions] == ["open"] * 271
+    assert run(capsys, "topics") == []
+
+
+def test_the_doctor_finds_nothing_bad(capsys: pytest.CaptureFixture[str]) -> None:
+    verdicts = {verdict["about"]: verdict["standard"] for verdict in run(capsys, "doctor")}
+    assert "bad" not in verdicts.values()
+    assert {"members", "acknowledgements", "data", "nodes", "owners", "writes"} <= verdicts.keys()
+
+
+def test_the_members_without_a_node(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A frozen node answers nothing; the error says what is missing instead of only that time has passed."""
+    app = tmp_path / "app_alone.py"
+    app.write_text(APPLICATION)
+    command = [sys.executable, "-m", "tenure.cli", "member", "--name", "alone", "--port", "0", "--json"]
+    env = {**os.environ, "PYTHONPATH": str(Path(tenure.__file__).parents[1])}
+    member = subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True)
+    assert member.stdout is not None
+    try:
+        ready = json.loads(member.stdout.readline())
+        cluster = ["--cluster", ready["cluster"]]
+        capsys.readouterr()
+        assert main(["state", "a", *cluster]) == 3
+        assert "no node has run on them yet" in capsys.readouterr().err
+        with running(app, cluster=ready["cluster"]) as node:
+            node.ready()
+        assert main(["state", "a", *cluster, "--timeout", "2"]) == 3
+        assert "no node is running" in capsys.readouterr().err
+        assert main(["doctor", *cluster]) == 1
+        assert "✗ nodes: none is running" in capsys.readouterr().out
+        member.terminate()
+        assert member.wait(60) == 0
+    finally:
+        member.kill()
+        member.stdout.close()
+        member.wait()
+
+
+def test_dev_starts_the_node_again_with_what_was_changed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = tmp_path / "app_in_progress.py"
+    app.write_text(APPLICATION)
+    monkeypatch.setenv("TENURE_STATE_DIR", str(tmp_path / "state"))
+    env = {**os.environ, "PYTHONPATH": str(Path(tenure.__file__).parents[1])}
+    command = [sys.executable, "-m", "tenure.cli", "dev", str(app), "--json"]
+    dev = subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True)
+    assert dev.stdout is not None
+    try:
+        first = json.loads(dev.stdout.readline())
+        run(capsys, "schedule", "counter", "a")
+        assert run(capsys, "ask", "a", '{"n": 1}') == [1]
+        app.write_text(APPLICATION.replace('+= message["n"]', '+= 100 * message["n"]'))
+        second = json.loads(dev.stdout.readline())
+        assert second["pid"] != first["pid"]
+        assert run(capsys, "ask", "a", '{"n": 1}') == [101], "its state has outlived the node"
+        members = members_of_process(dev.pid)
+        dev.terminate()
+        assert dev.wait(30) == 0
+        assert all(is_gone(java) for java in members)
+    finally:
+        dev.kill()
+        dev.stdout.close()
+        dev.wait()
+
+
+def members_of_process(pid: int) -> list[Any]:
+    import psutil
+
+    return [child for child in psutil.Process(pid).children(recursive=True) if child.name() == "java"]
+
+
+def test_the_demo_is_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    (ledger,) = run(capsys, "demo", "--jobs", "100", "--messages", "5000", "--seed", "3")
+    assert list(ledger) == ["sent", "applied", "lost", "doubled", "longest_pause_ms"]
+    assert (ledger["sent"], ledger["applied"], ledger["lost"], ledger["doubled"]) == (5000, 5000, 0, 0)
+    assert ledger["longest_pause_ms"] > 0

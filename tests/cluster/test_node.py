@@ -1,0 +1,250 @@
+"""`tenure node` as it is run: a process on real members, from ready to drained, and what it says when it can't."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import trio
+
+import tenure
+from tenure.members import Member, MemberSettings, free_port, open_member, start_member
+
+pytestmark = pytest.mark.cluster
+
+SETTINGS = MemberSettings(cluster_name="node-tests", port=0, heap_initial_mib=64, heap_max_mib=256)
+WITHIN_S = 60
+
+APPLICATION = """
+import tenure
+
+@tenure.job("counter")
+class Counter(tenure.Job):
+    total: int = 0
+
+    def on_message(self, ctx: tenure.Context, message: dict[str, int]) -> int:
+        self.total += message["n"]
+        return self.total
+
+@tenure.job("sleeper")
+class Sleeper(tenure.Job):
+    async def on_message(self, ctx: tenure.Context, message: int) -> None:
+        import trio
+        await trio.sleep(message)
+"""
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    file = tmp_path / "app_of_node_tests.py"
+    file.write_text(APPLICATION)
+    return file
+
+
+class Node:
+    """A `tenure node` process, and what it said."""
+
+    def __init__(self, arguments: list[str], folder: Path, cluster: str) -> None:
+        self.log = folder / f"node-{time.monotonic_ns()}.log"
+        command = [sys.executable, "-m", "tenure.cli", "node", "--json", *arguments]
+        env = {
+            **os.environ,
+            "PYTHONPATH": str(Path(tenure.__file__).parents[1]),
+            "TENURE_CLUSTER": cluster,
+            "TENURE_STATE_DIR": str(folder / "state"),
+        }
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=env)
+
+    def said(self) -> list[dict[str, Any]]:
+        lines = [line for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def ready(self) -> dict[str, Any]:
+        return until(lambda: next((line for line in self.said() if line.get("event") == "ready"), None), self)
+
+    def ended(self, within_s: float = WITHIN_S) -> int:
+        return self.process.wait(within_s)
+
+    def why(self) -> str:
+        """The sentence that it ended with."""
+        return str(self.said()[-1]["what"])
+
+
+def until(look: Callable[[], Any], node: Node, within_s: float = WITHIN_S) -> Any:
+    end_s = time.monotonic() + within_s
+    while time.monotonic() < end_s:
+        if found := look():
+            return found
+        assert node.process.poll() is None, node.log.read_text()
+        time.sleep(0.05)
+    raise AssertionError(f"not within {within_s} s:\n{node.log.read_text()}")
+
+
+@contextmanager
+def running(app: Path, *arguments: str, cluster: str = "") -> Iterator[Node]:
+    node = Node([str(app), *arguments], app.parent, cluster)
+    try:
+        yield node
+    finally:
+        node.process.kill()
+        node.process.wait()
+
+
+def members_of(node: Node) -> list[psutil.Process]:
+    return [child for child in psutil.Process(node.process.pid).children(recursive=True) if child.name() == "java"]
+
+
+def is_gone(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def address(*members: Member) -> str:
+    return f"{SETTINGS.cluster_name}@{','.join('%s:%d' % member.address for member in members)}"  # noqa: UP031
+
+
+@pytest.fixture
+async def member() -> Any:
+    async with open_member(SETTINGS) as member:
+        yield member
+
+
+def test_without_a_cluster_it_brings_a_member_which_ends_with_it(app: Path) -> None:
+    with running(app) as node:
+        ready = node.ready()
+        assert ready["pid"] == node.process.pid
+        assert ready["partitions"] == 271
+        with tenure.SyncClient(ready["cluster"], registry=_types(app)) as client:
+            client.schedule("counter", id="a", total=1)
+            assert client.ask("a", {"n": 2}) == 3
+        (java,) = members_of(node)
+        node.process.send_signal(signal.SIGTERM)
+        assert node.ended() == 0, node.log.read_text()
+        assert is_gone(java)
+        assert [line["event"] for line in node.said()][-2:] == ["draining", "drained"]
+
+
+def test_its_member_ends_also_when_it_is_killed(app: Path) -> None:
+    with running(app) as node:
+        node.ready()
+        (java,) = members_of(node)
+        node.process.kill()
+        end_s = time.monotonic() + 10
+        while not is_gone(java) and time.monotonic() < end_s:
+            time.sleep(0.05)
+        assert is_gone(java)
+
+
+def test_it_ends_when_its_member_does_and_says_so(app: Path) -> None:
+    with running(app) as node:
+        node.ready()
+        (java,) = members_of(node)
+        java.kill()
+        assert node.ended() == 1
+        assert "The embedded member ended" in node.why()
+
+
+async def test_it_drains_on_a_signal_and_another_takes_over(app: Path, member: Member) -> None:
+    cluster = address(member)
+    with running(app, "--name", "first", cluster=cluster) as first:
+        first.ready()
+        with running(app, "--name", "second", cluster=cluster) as second:
+            second.ready()
+            first.process.send_signal(signal.SIGINT)
+            assert await trio.to_thread.run_sync(first.ended) == 0, first.log.read_text()
+            async with tenure.Client(cluster) as client:
+                with trio.fail_after(30):
+                    statuses = await client.partitions()
+            assert {status["node"] for status in statuses} == {second.ready()["node"]}
+
+
+async def test_what_takes_too_long_is_not_waited_for(app: Path, member: Member) -> None:
+    cluster = address(member)
+    with running(app, "--turn-deadline", "0.5", cluster=cluster) as node:
+        node.ready()
+        async with tenure.Client(cluster, registry=_types(app)) as client:
+            await client.schedule("sleeper", id="s")
+            await client.publish("s", 600)
+            await trio.sleep(1)
+        began_s = time.monotonic()
+        node.process.send_signal(signal.SIGTERM)
+        assert await trio.to_thread.run_sync(node.ended) == 0, node.log.read_text()
+        assert time.monotonic() - began_s < 20
+
+
+async def test_a_second_signal_ends_it_at_once(app: Path, member: Member) -> None:
+    cluster = address(member)
+    with running(app, "--turn-deadline", "25", cluster=cluster) as node:
+        node.ready()
+        async with tenure.Client(cluster, registry=_types(app)) as client:
+            await client.schedule("sleeper", id="s")
+            await client.publish("s", 600)
+            await trio.sleep(1)
+        node.process.send_signal(signal.SIGTERM)
+        await trio.sleep(1)
+        began_s = time.monotonic()
+        node.process.send_signal(signal.SIGTERM)
+        assert await trio.to_thread.run_sync(node.ended) == 1
+        assert time.monotonic() - began_s < 5
+
+
+async def test_members_that_lack_the_settings_are_refused(app: Path) -> None:
+    settings = replace(SETTINGS, attributes={"tenure.indeterminate": "ignore"})
+    async with open_member(settings) as member:
+        with running(app, cluster=address(member)) as node:
+            assert await trio.to_thread.run_sync(node.ended) == 1
+            assert "acknowledgements" in node.why()
+            assert "--allow-unsafe-members" in node.why()
+        with running(app, "--allow-unsafe-members", cluster=address(member)) as node:
+            await trio.to_thread.run_sync(node.ready)
+
+
+def test_nobody_there(app: Path) -> None:
+    cluster = f"nobody@127.0.0.1:{free_port()}"
+    with running(app, "--connect-timeout", "2", cluster=cluster) as node:
+        assert node.ended() == 3
+        assert "nothing listens there" in node.why()
+
+
+async def test_members_gone_for_good(app: Path, member: Member) -> None:
+    with running(app, "--give-up-after", "4", cluster=address(member)) as node:
+        await trio.to_thread.run_sync(node.ready)
+        member.kill()
+        assert await trio.to_thread.run_sync(node.ended) == 3
+        assert "No member has answered for 4 s" in node.why()
+
+
+async def test_a_cluster_that_comes_back_empty_is_told_and_not_taken_for_a_new_one(app: Path) -> None:
+    settings = replace(SETTINGS, port=free_port())
+    member = await start_member(settings)
+    cluster = address(member)
+    try:
+        with running(app, cluster=cluster) as node:
+            formation = (await trio.to_thread.run_sync(node.ready))["formation"]
+            member.kill()
+            member = await start_member(settings)
+            assert await trio.to_thread.run_sync(node.ended) == 1
+            assert "come back empty" in node.why()
+        with running(app, cluster=cluster) as again:
+            assert await trio.to_thread.run_sync(again.ended) == 1
+            assert formation in again.why()
+        with running(app, "--begin-anew", cluster=cluster) as anew:
+            assert (await trio.to_thread.run_sync(anew.ready))["formation"] != formation
+    finally:
+        member.kill()
+
+
+def _types(app: Path) -> tenure.Registry:
+    return tenure.load_application(app, apart=True)
