@@ -57,6 +57,8 @@ class Map(enum.Enum):
     NODES = "nodes"
     REPLIES = "replies"
 
+    __hash__ = object.__hash__  # members are singletons; the enum's own hash is Python code, on the path of every call
+
 
 class GridError(Exception):
     """A grid call did not return 'done'."""
