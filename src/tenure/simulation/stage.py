@@ -76,10 +76,10 @@ class World:
             seed=seed,
             split_protection=plan.members >= 3,
             default_timeout_s=1.0,
-            tick_s=0.01,
+            tick_s=0.05,
         )
         self.cluster.watcher = self.journal
-        self.faults.late_s_max = 5.0
+        self.faults.instant_share = 0.9
         self.faults.trouble_s = 0.5
         self.strikes: Counter[str] = Counter()
         """Faults of the simulator's own (processes, clocks), beside those of the grid."""

@@ -42,7 +42,7 @@ class Workload(ABC):
 
     async def pause(self, least_s: float, most_s: float) -> None:
         """Think for a while."""
-        await trio.sleep(round(self.random.uniform(least_s, most_s), 2))
+        await trio.sleep(round(self.random.uniform(least_s, most_s), 1))
 
 
 async def states(client: GridClient, ids: Iterable[str], found: Findings) -> dict[str, Any]:

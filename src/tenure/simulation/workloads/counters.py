@@ -77,11 +77,11 @@ class Counters(Workload):
     async def _publish(self, client: GridClient) -> None:
         sender = self.world.name("publisher")
         while self.world.working:
-            count = self.random.choice((1, 6, 16))
+            count = self.random.choice((4, 12, 24))
             batch = [self.sendings.message(self.random.choice(self.jobs), sender) for _ in range(count)]
             outcome = await self.world.attempt(count, lambda batch=batch: client.publish_many(batch))  # type: ignore[misc]
             self.sendings.told(batch, outcome)
-            await self.pause(0.1, 0.8)
+            await self.pause(0.3, 1.5)
 
     async def examine(self, client: GridClient) -> Findings:
         found = Findings()
