@@ -70,6 +70,8 @@ class Gauge(tenure.Job):
         self.disordered += n != self.last + 1
         self.last = n
         self.total += 1
+        if message.get("forget"):
+            self.waited_ms_max = 0
         if (waited_ms := now - message["at_ms"]) > self.waited_ms_max:
             self.waited_ms_max, self.waited_at_ms = waited_ms, now
         return n

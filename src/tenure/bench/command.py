@@ -83,7 +83,9 @@ def _measurements(grid: str) -> dict[str, Callable[[], Awaitable[Figures]]]:
         from tenure.bench.memory import MEASUREMENTS
 
         return MEASUREMENTS
-    return {}
+    from tenure.bench.hazelcast import MEASUREMENTS
+
+    return MEASUREMENTS
 
 
 def _in_own_process(grid: str, name: str) -> Figures:
