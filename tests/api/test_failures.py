@@ -1,5 +1,6 @@
 """Handlers that fail, states that are too large or can't be read: retried, parked, named; nothing is lost."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -59,7 +60,7 @@ async def test_retries_back_off_and_leave_no_trace_of_failed_tries(client: tenur
     await trio.sleep(20)
     assert [attempt for _, attempt, _ in tries] == [1, 2, 3, 4]
     times = [time for _, _, time in tries]
-    delays = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    delays = [later - earlier for earlier, later in pairwise(times)]
     for delay, wanted in zip(delays, [1, 3, 9], strict=True):
         assert wanted <= delay < wanted + 1.1
     state = await client.state("f")
@@ -129,7 +130,7 @@ async def test_a_failed_job_can_be_removed(client: tenure.Client) -> None:
 async def test_a_state_that_grows_too_large_fails_its_turn(client: tenure.Client) -> None:
     await client.schedule(Script, id="s")
     grow = step(lambda job, ctx: job.log.append("x" * 1000))
-    with pytest.raises(tenure.JobFailed, match="StateTooLarge.*the limit is 1000"):
+    with pytest.raises(tenure.JobFailed, match=r"StateTooLarge.*the limit is 1000"):
         await client.ask("s", grow)
     assert (await client.describe("s"))["state"] == {"log": ["started"]}
 
@@ -145,7 +146,7 @@ async def test_a_state_of_a_wrong_type_fails_its_turn(client: tenure.Client) -> 
 
 async def test_a_turn_that_takes_too_long_is_ended(client: tenure.Client) -> None:
     await client.schedule(Limited, id="l")
-    with pytest.raises(tenure.JobFailed, match="TurnTimeout.*2"):
+    with pytest.raises(tenure.JobFailed, match=r"TurnTimeout.*2"):
         await client.ask("l", None)
 
 

@@ -1,6 +1,5 @@
 """Nodes and members that die, freeze, go and come: jobs go on, exactly once."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -210,11 +209,11 @@ class Account(tenure.Job):
 
 
 @pytest.fixture
-def versions(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+def versions(tmp_path: Path) -> tuple[Path, Path]:
     old, new = tmp_path / "old.py", tmp_path / "new.py"
     old.write_text(OLD)
     new.write_text(NEW)
-    yield old, new
+    return old, new
 
 
 async def test_states_are_upgraded_and_what_a_node_can_not_read_it_parks_and_names(
@@ -310,5 +309,5 @@ async def test_what_can_not_be_pickled_is_refused(client: tenure.Client) -> None
     def handler(ctx: tenure.Context, message: Any) -> Any:
         return next(generator)
 
-    with pytest.raises(tenure.NotPicklable, match="handler.*can't be pickled.*register it"):
+    with pytest.raises(tenure.NotPicklable, match=r"handler.*can't be pickled.*register it"):
         await client.schedule(handler, id="p")

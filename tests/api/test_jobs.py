@@ -1,5 +1,7 @@
 """Making jobs, looking at them, removing them."""
 
+from typing import Any
+
 import pytest
 import trio
 
@@ -28,7 +30,7 @@ async def test_another_definition_under_the_same_id_is_refused(
     client: tenure.Client, other: type[tenure.Job], parameters: dict[str, int]
 ) -> None:
     await client.schedule(Counter, id="clicks", total=10)
-    with pytest.raises(tenure.DuplicateJob, match="clicks.*api-counter.*10"):
+    with pytest.raises(tenure.DuplicateJob, match=r"clicks.*api-counter.*10"):
         await client.schedule(other, id="clicks", **parameters)
     assert await client.ask("clicks", {"n": 1}) == 11
 
@@ -56,9 +58,9 @@ async def test_an_unknown_type_is_refused(client: tenure.Client) -> None:
     class Unregistered(tenure.Job):
         pass
 
-    with pytest.raises(tenure.UnknownJobType, match="no job type 'nonesuch' .*known: .*api-counter"):
+    with pytest.raises(tenure.UnknownJobType, match=r"no job type 'nonesuch' .*known: .*api-counter"):
         await client.schedule("nonesuch", id="x")
-    with pytest.raises(tenure.UnknownJobType, match="Unregistered.*is not registered: put @tenure.job"):
+    with pytest.raises(tenure.UnknownJobType, match=r"Unregistered.*is not registered: put @tenure.job"):
         await client.schedule(Unregistered, id="x")
 
 
@@ -66,7 +68,7 @@ async def test_an_unknown_type_is_refused(client: tenure.Client) -> None:
     ("parameters", "words"),
     [({"total": "ten"}, r"Expected `int`, got `str` - at `\$.total`"), ({"totl": 1}, "no field totl")],
 )
-async def test_wrong_parameters_are_refused(client: tenure.Client, parameters: dict[str, object], words: str) -> None:
+async def test_wrong_parameters_are_refused(client: tenure.Client, parameters: dict[str, Any], words: str) -> None:
     with pytest.raises(tenure.WrongType, match=words):
         await client.schedule(Counter, id="clicks", **parameters)
     with pytest.raises(tenure.UnknownJob):

@@ -210,7 +210,7 @@ async def test_a_question_that_nobody_answers(cluster: Cluster, client: tenure.C
 
 async def test_an_answer_that_can_not_be_stored_fails_the_turn(client: tenure.Client) -> None:
     await client.schedule(Script, id="s")
-    with pytest.raises(tenure.JobFailed, match="WrongType.*can't be an answer"):
+    with pytest.raises(tenure.JobFailed, match=r"WrongType.*can't be an answer"):
         await client.ask("s", step(lambda job, ctx: object()))
 
 

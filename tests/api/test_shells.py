@@ -70,8 +70,15 @@ async def everything(client: tenure.Client) -> None:
     await client.unschedule("a")
 
 
+async def hang(job: Script, ctx: tenure.Context) -> None:
+    await trio.sleep_forever()
+
+
 async def asyncio_or_trio_sleep(seconds: float) -> None:
-    await (trio.sleep(seconds) if trio.lowlevel.in_trio_run() else asyncio.sleep(seconds))
+    if trio.lowlevel.in_trio_run():
+        await trio.sleep(seconds)
+    else:
+        await asyncio.sleep(seconds)
 
 
 async def whole() -> None:
@@ -141,9 +148,6 @@ def test_asyncio_users_of_a_sync_cluster() -> None:
 def test_cancelling_an_asyncio_caller_ends_the_wait_and_nothing_else() -> None:
     cancelled = threading.Event()
 
-    async def hang(job: Script, ctx: tenure.Context) -> None:
-        await trio.sleep_forever()
-
     async def main(client: tenure.Client) -> None:
         async with client:
             await client.schedule(Script, id="s")
@@ -183,7 +187,7 @@ def test_a_client_closed_under_a_call_ends_it() -> None:
     async def main(client: tenure.Client) -> None:
         async with client:
             await client.schedule(Script, id="s")
-            call = asyncio.create_task(client.ask("s", step(lambda job, ctx: trio.sleep_forever())))
+            call = asyncio.create_task(client.ask("s", step(hang)))
             await asyncio.sleep(0.2)
         with pytest.raises(tenure.ClientClosed):
             await call

@@ -78,7 +78,7 @@ async def test_a_cron_and_a_wake_go_side_by_side(cluster: Cluster, client: tenur
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda job, ctx: ctx.wake_at(datetime(2030, 1, 1)), "has no time zone"),  # noqa: DTZ001
+        (lambda job, ctx: ctx.wake_at(datetime(2030, 1, 1)), "has no time zone"),
         (lambda job, ctx: ctx.wake_in(-1), "a delay is a number of seconds from 0"),
         (lambda job, ctx: ctx.wake_in(float("nan")), "a delay is a number of seconds from 0"),
         (lambda job, ctx: ctx.wake_at("tomorrow"), "a time is a datetime"),

@@ -1,0 +1,106 @@
+"""Applications: found, run, kept apart; and what is said when they can't be."""
+
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tenure
+from tenure.application import load_application
+
+APP = """
+import tenure
+{line}
+
+@tenure.job("app-test-counter", version={version})
+class Counter(tenure.Job):
+    total: int = 0
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean_registry() -> Iterator[None]:
+    before = dict(tenure.registry._types)
+    yield
+    tenure.registry._types.clear()
+    tenure.registry._types.update(before)
+
+
+def app(folder: Path, line: str = "", *, version: int = 1, name: str = "app.py") -> Path:
+    path = folder / name
+    path.write_text(APP.format(line=line, version=version))
+    return path
+
+
+def test_a_file(tmp_path: Path) -> None:
+    registry = load_application(app(tmp_path))
+    assert registry is tenure.registry
+    assert registry["app-test-counter"].version == 1
+    assert "app" not in sys.modules
+
+
+def test_a_file_again_after_a_change(tmp_path: Path) -> None:
+    load_application(app(tmp_path))
+    assert load_application(app(tmp_path, version=2))["app-test-counter"].version == 2
+
+
+def test_two_versions_apart(tmp_path: Path) -> None:
+    old = load_application(app(tmp_path, name="old.py"), apart=True)
+    new = load_application(str(app(tmp_path, version=2, name="new.py")), apart=True)
+    assert (old["app-test-counter"].version, new["app-test-counter"].version) == (1, 2)
+    assert "app-test-counter" not in {type.name for type in tenure.registry}
+
+
+def test_a_module_and_its_neighbours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "app_test_neighbour.py").write_text("VERSION = 7\n")
+    path = app(tmp_path, "from app_test_neighbour import VERSION", name="app_test_module.py")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert load_application(path)["app-test-counter"].target.__module__.startswith("_tenure_app_test_module_")
+    tenure.registry._types.pop("app-test-counter")
+    assert load_application("app_test_module")["app-test-counter"].target.__module__ == "app_test_module"
+
+
+def test_what_is_loaded_already() -> None:
+    registry = tenure.Registry()
+    assert load_application(registry) is registry
+    assert load_application(None) is tenure.registry
+    assert load_application(types.ModuleType("anything")) is tenure.registry
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("x = nonesuch", r"^\S*app\.py, line 3: NameError: name 'nonesuch' is not defined$"),
+        ("def f(:", r"^\S*app\.py, line 3: SyntaxError: "),
+        ("import nonesuch.module", r"^\S*app\.py, line 3: ModuleNotFoundError: No module named 'nonesuch'$"),
+        ("raise SystemExit(3)", r"^\S*app\.py, line 3: SystemExit: 3$"),
+        ("import json; json.loads('{')", r"^\S*app\.py, line 3: JSONDecodeError: "),
+        ("tenure.job('')(lambda ctx, message: 0)", r"^\S*app\.py, line 3: Mistake: a job type needs a name"),
+    ],
+)
+def test_an_application_that_fails_is_told_of_in_a_sentence(tmp_path: Path, line: str, sentence: str) -> None:
+    before = {type.name for type in tenure.registry}
+    with pytest.raises(tenure.BadApplication, match=sentence):
+        load_application(app(tmp_path, line), apart=True)
+    assert {type.name for type in tenure.registry} == before
+    assert not [name for name in sys.modules if name.startswith("_tenure_app_") and "broken" in name]
+
+
+def test_there_is_nothing_to_load(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.py"
+    empty.write_text("")
+    tenure.registry._types.clear()
+    cases: list[tuple[str | Path, str]] = [
+        (tmp_path / "none.py", r"there is no file .*none\.py"),
+        (tmp_path, "is a folder; name the Python file"),
+        (
+            "nonesuch_module",
+            "^nonesuch_module can't be loaded: ModuleNotFoundError: No module named 'nonesuch_module'$",
+        ),
+        (empty, r"empty\.py registers no job type: put @tenure\.job"),
+    ]
+    for source, words in cases:
+        with pytest.raises(tenure.BadApplication, match=words):
+            load_application(source, apart=True)
