@@ -213,6 +213,16 @@ class Journal:
         head = Head(self.head.formation, self.head.incarnation, self.head.first, self.head.image, opening)
         return await self._move_head(head)
 
+    async def keep_up(self) -> None:
+        """Begin again where the head now is, if it has moved: its owner clears the slots before that, and whoever
+        waits in one of them would wait for ever."""
+        try:
+            stored = await self.grid.get(Map.HEADS, self.partition, HEAD)
+        except GridError:
+            return
+        if stored is not None and stored != encode(self.head):
+            await self.read()
+
     async def still_ours(self) -> bool:
         """Is the head still the one that we claimed? Not, if another has opened or the partition was lost."""
         stored = encode(self.head)

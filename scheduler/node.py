@@ -23,6 +23,8 @@ __all__ = ["Listening", "Node"]
 ASSIGNMENT = b"assignment"
 NODE_PREFIX = b"node/"
 LEADER_PATIENCE_BEATS = 8
+STILL_S = 0.1
+"""A journal that is followed and stands still for so long may have been cleared from under its follower."""
 
 
 class Listening(Protocol):
@@ -302,8 +304,14 @@ class _Serving:
         host = self.host
         deadline_s = trio.current_time() + host.settings.handoff_deadline_s
         await journal.read()
+        progress = journal.slot, trio.current_time()
         while True:
             await journal.follow()
+            if journal.slot != progress[0]:
+                progress = journal.slot, trio.current_time()
+            elif trio.current_time() - progress[1] >= STILL_S:
+                await journal.keep_up()
+                progress = -1, trio.current_time()
             state = journal.state
             if state.closed_for is not None and state.closed_for in ("", host.node):
                 return
