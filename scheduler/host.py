@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-import structlog
 import trio
 
 from tenure.scheduler.grid.port import Grid
@@ -18,6 +17,8 @@ __all__ = ["Host"]
 
 
 def _log(text: str) -> None:
+    import structlog  # when something is to be said: it takes longer to import than all of a client
+
     structlog.get_logger("tenure").warning(text)
 
 
