@@ -76,7 +76,8 @@ async def _keep_running(app: str, cluster: str, folder: Path, stop: "trio.Event"
                 continue
             names = ", ".join(str(path.relative_to(folder)) for path in changed[:3])
             if (problem := _syntax_problem(changed)) is not None:
-                say(f"Changed: {names}; {problem}. The node goes on with what it has.")
+                waits = "The node goes on with what it has" if node.poll() is None else "Waiting for another change"
+                say(f"Changed: {names}; {problem}. {waits}.")
                 continue
             say(f"Changed: {names}. Starting the node again …")
             await _end(node)

@@ -1,6 +1,7 @@
 """What happens: members and nodes start, messages are sent; a node dies, a member dies, a node joins."""
 
 import secrets
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from tenure.connect import wall_clock_ms
 from tenure.demo.ledger import Ledger, make_ledger
 from tenure.demo.publishing import Load
 from tenure.demo.stage import Stage
+from tenure.members import fetch_jar, rich_progress
 from tenure.scheduler.client import GridClient, open_client
 from tenure.scheduler.errors import Mistake, NotDone
 from tenure.scheduler.jobtype import Registry
@@ -57,6 +59,7 @@ async def play(options: DemoOptions, stage: Stage) -> Ledger:
     random = Random(seed)
     stage.say(f"Seed {seed}: {options.jobs:,} jobs, {options.messages:,} messages, {MEMBERS} members, {NODES} nodes")
     async with AsyncExitStack() as stack:
+        await trio.to_thread.run_sync(fetch_jar, rich_progress() if sys.stderr.isatty() else None)
         stage.say("Starting members and nodes …")
         cluster = await stack.enter_async_context(open_hazelcast(_plan()))
         client = await stack.enter_async_context(cluster.open_client(None, None))

@@ -5,7 +5,6 @@ signals ─┐
 another signal: quit at once
 """
 
-import contextlib
 import os
 import secrets
 import signal
@@ -30,9 +29,9 @@ from tenure.nodes.whereabouts import announced
 from tenure.scheduler.assignment import assign
 from tenure.scheduler.cluster import Cluster
 from tenure.scheduler.grid.hazelcast import HazelcastGrid
-from tenure.scheduler.grid.port import Grid, GridError, Map, OwnershipEvent
+from tenure.scheduler.grid.port import Grid, OwnershipEvent
 from tenure.scheduler.host import Host
-from tenure.scheduler.node import NODE_PREFIX, Listening, Node
+from tenure.scheduler.node import Listening, Node
 from tenure.scheduler.settings import NodeSettings
 
 __all__ = ["NodeOptions", "Ready", "run_node"]
@@ -108,13 +107,14 @@ async def run_node(
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(partial(guard, grid, cluster, gone_after_s=options.gone_after_s))
                     nursery.start_soon(_warn_of_members, grid)
-                    await nursery.start(node.run)
+                    ended = trio.Event()
+                    await nursery.start(_serve, node, ended)
                     await _settled(node)
                     start_s = round(time.monotonic() - began_s, 3)
                     started.set()
                     on_ready(Ready(node.host.node, os.getpid(), address, cluster.formation, len(node.tenures), start_s))
                     await stop.wait()
-                    await _drain(node, options)
+                    await _drain(node, ended, options)
                     nursery.cancel_scope.cancel()
         signals.cancel_scope.cancel()
 
@@ -219,19 +219,22 @@ def _node(grid: Grid, cluster: Cluster, options: NodeOptions, application: Appli
 # -- leaving --------------------------------------------------------------------------------------
 
 
-async def _drain(node: Node, options: NodeOptions) -> None:
+async def _drain(node: Node, ended: trio.Event, options: NodeOptions) -> None:
     _log().info("draining", partitions=len(node.tenures), deadline_s=options.drain_deadline_s)
     with trio.move_on_after(options.drain_deadline_s) as waiting:
         await node.drain()
-        # So that nobody waits for its heart to stop.
-        with contextlib.suppress(GridError):
-            await node.grid.delete(Map.NODES, 0, NODE_PREFIX + node.host.node.encode())
+        await ended.wait()
     if waiting.cancelled_caught:
         raise NotDrained(
             f"{len(node.tenures)} partitions were not handed over within {options.drain_deadline_s:g} s; others take "
             "them over as after a crash, and lose nothing. Look for long turns, or allow more time (--drain-deadline)."
         )
     _log().info("drained")
+
+
+async def _serve(node: Node, ended: trio.Event, *, task_status: trio.TaskStatus[None]) -> None:
+    await node.run(task_status=task_status)
+    ended.set()
 
 
 async def _heed_signals(stop: trio.Event, *, task_status: trio.TaskStatus[None]) -> None:
