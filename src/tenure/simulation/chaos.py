@@ -315,6 +315,8 @@ STRIKES: list[Strike] = [
     Chaos.migrate,
     Chaos.split,
     scripts.weak_tail,
+    scripts.lone_writes,
+    scripts.stalled_reader,
     scripts.stalled_reader,
     scripts.stalled_opening,
     scripts.sleeping_owner,

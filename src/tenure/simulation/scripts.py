@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tenure.simulation.chaos import Chaos
     from tenure.simulation.processes import NodeProcess
 
-__all__ = ["sleeping_owner", "stalled_opening", "stalled_reader", "weak_tail"]
+__all__ = ["lone_writes", "sleeping_owner", "stalled_opening", "stalled_reader", "weak_tail"]
 
 Writing = Callable[[str, int, int, Record], bool]
 
@@ -103,6 +103,17 @@ async def weak_tail(chaos: "Chaos") -> None:
             if node.name == found and len(chaos.awake()) > 1:
                 world.struck("node-killed", f"{node.name}, which has read a weak record")
                 node.kill()
+
+
+async def lone_writes(chaos: "Chaos") -> None:
+    """For a while a partition's writes reach its primary alone; then the primary dies."""
+    if chaos.spare_member() is None:
+        return
+    partition = chaos.dice.randrange(chaos.cluster.partition_count)
+    chaos.world.faults.weak_s = None
+    chaos.world.faults.once(Fault.WEAK, partition=partition, times=chaos.dice.choice((3, 10)))
+    await trio.sleep(chaos.dice.uniform(0.3, 1.5))
+    _kill_primary(chaos, partition)
 
 
 async def stalled_reader(chaos: "Chaos") -> None:
