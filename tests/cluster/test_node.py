@@ -170,6 +170,15 @@ async def test_it_drains_on_a_signal_and_another_takes_over(app: Path, member: M
             assert {status["node"] for status in statuses} == {second.ready()["node"]}
 
 
+async def test_without_any_event_all_still_works(app: Path, member: Member) -> None:
+    cluster = address(member)
+    with running(app, "--no-events", cluster=cluster) as node:
+        await trio.to_thread.run_sync(node.ready)
+        async with tenure.Client(cluster, registry=_types(app)) as client:
+            await client.schedule("counter", id="a")
+            assert [await client.ask("a", {"n": 1}) for _ in range(3)] == [1, 2, 3]
+
+
 async def test_what_takes_too_long_is_not_waited_for(app: Path, member: Member) -> None:
     cluster = address(member)
     with running(app, "--turn-deadline", "0.5", cluster=cluster) as node:

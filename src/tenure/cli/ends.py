@@ -87,8 +87,8 @@ def _usage(error: BaseException) -> str | None:
 
     if not isinstance(error, cyclopts.CycloptsError):
         return None
-    text = " ".join(str(error).split()).rstrip(".")
-    return f"{text}. See `tenure {_command(error)}--help`."
+    text = " ".join(str(error).split()).partition(" Available commands:")[0].rstrip(".")
+    return f"{text}{'' if text.endswith('?') else '.'} See `tenure {_command(error)}--help`."
 
 
 def _command(error: BaseException) -> str:

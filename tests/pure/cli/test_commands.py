@@ -46,7 +46,7 @@ def test_the_shell_can_complete_commands() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["publsh", "a", "{}"], "publsh"),
+        (["publsh", "a", "{}"], """Unknown command "publsh". Did you mean "publish"? See `tenure --help`."""),
         (["state"], "ID"),
         (["state", "a", "--no-such-option"], "--no-such-option"),
         (["publish", "a", "{n: 1}"], "the message is no JSON"),
