@@ -16,9 +16,9 @@ async def listening(node: Node) -> AsyncIterator[None]:
     """While open, the node is told of new slots and definitions, and of changes to members and to the assignment."""
     grid = node.grid
     async with (
-        grid.listen(Map.INBOX, InboxEntries(node)),
-        grid.listen(Map.JOBS, DefinitionEntries(node)),
-        grid.listen(Map.NODES, lambda events: node.look(), key=(0, ASSIGNMENT)),
+        grid.listen(Map.INBOX, InboxEntries(node), removals=False),
+        grid.listen(Map.JOBS, DefinitionEntries(node), removals=False),
+        grid.listen(Map.NODES, lambda events: node.look(), key=(0, ASSIGNMENT), removals=False),
         grid.watch_ownership(OwnershipChanges(node)),
     ):
         yield

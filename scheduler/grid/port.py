@@ -194,8 +194,9 @@ class Grid(ABC):
         on_entries: Callable[[list[EntryEvent]], None],
         *,
         key: tuple[int, bytes] | None = None,
+        removals: bool = True,
     ) -> AbstractAsyncContextManager[None]:
-        """While open, `on_entries` gets hints of entries that came, changed or went.
+        """While open, `on_entries` gets hints of entries that came, changed or (with `removals`) went.
 
         Without `key`: the entries whose primary is the paired member (or one named to `hear`). With `key`:
         that one entry, wherever it lives. Survives reconnects (events in between are lost). An exception from

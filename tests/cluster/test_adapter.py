@@ -152,7 +152,7 @@ async def test_a_burst_of_calls_and_events_loses_nothing(pair: Cluster) -> None:
             await until(lambda: expected <= {event.key for event in heard})
             assert len(heard) == len(expected)
         grid.discard(Map.INBOX, 5, [run + b"%d" % number for number in range(5, 3_000, 271)])
-        await until(lambda: not grid._discards_in_flight)
+        await until(lambda: grid._discards.is_quiet)
         left = [entry async for page in grid.scan(Map.INBOX, 5) for entry in page if entry.key.startswith(run)]
         assert left == []
 

@@ -68,6 +68,10 @@ class TenureClient(HazelcastClient):
         table: dict[int, Any] = self._internal_partition_service._partition_table.partitions
         return table
 
+    def connection_of(self, partition: int) -> Any:
+        """The connection to a partition's primary, or None where there is none now."""
+        return self._connection_manager.get_connection(self.partition_table.get(partition))
+
     @property
     def invocations(self) -> Any:
         return self._invocation_service

@@ -2,7 +2,6 @@
 
 import logging
 import os
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -11,8 +10,9 @@ from typing import Any, NamedTuple, NoReturn
 import trio
 
 from tenure.scheduler.grid.hazelcast import wire
-from tenure.scheduler.grid.hazelcast.calls import About, Caller, Notice
+from tenure.scheduler.grid.hazelcast.calls import About, Caller
 from tenure.scheduler.grid.hazelcast.client import TenureClient
+from tenure.scheduler.grid.hazelcast.discards import Discards
 from tenure.scheduler.grid.hazelcast.handover import Handover
 from tenure.scheduler.grid.hazelcast.ownership import OwnershipKeeper
 from tenure.scheduler.grid.hazelcast.settings import CannotConnect, HazelcastSettings, map_name
@@ -100,8 +100,7 @@ class HazelcastGrid(Grid):
         self._was_connected = False
         self._members_are_news = False  # since the last disconnection
         self._owes_reconnected = False
-        self._discards: deque[tuple[Map, int, bytes]] = deque()
-        self._discards_in_flight = 0
+        self._discards = Discards(self._caller, self._requests, settings, client.connection_of)
 
     # -- connecting -------------------------------------------------------------------------------
 
@@ -125,6 +124,7 @@ class HazelcastGrid(Grid):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(grid._caller.watch_deadlines)
                 nursery.start_soon(grid._tend)
+                nursery.start_soon(grid._discards.run)
                 try:
                     await grid._connected()
                     async with grid._subscriptions.open(LostPartitions(grid._caller, grid._partition_lost)):
@@ -238,24 +238,7 @@ class HazelcastGrid(Grid):
         await self._caller.call(request, wire.decode_nothing, partition, timeout_s, about)
 
     def discard(self, map: Map, partition: int, keys: Sequence[bytes]) -> None:
-        room = self.settings.discards_waiting_max - len(self._discards)
-        self._discards.extend((map, partition, key) for key in keys[: max(0, room)])
-        self._send_discards()
-
-    def _send_discards(self) -> None:
-        while self._discards and self._discards_in_flight < self.settings.discards_in_flight_max:
-            map, partition, key = self._discards.popleft()
-            self._discards_in_flight += 1
-            request = self._requests[map].delete(partition, key)
-            about = About("discard", map.value, partition, key)
-            self._caller.send(
-                Notice(self._caller, request, wire.decode_nothing, about, self._discarded, partition=partition)
-            )
-
-    def _discarded(self, _result: Any, _failure: GridError | None) -> None:
-        self._discards_in_flight -= 1
-        if self._discards:
-            self._send_discards()
+        self._discards.add(map, partition, keys)
 
     # -- one partition ----------------------------------------------------------------------------
 
@@ -267,9 +250,17 @@ class HazelcastGrid(Grid):
     # -- hints ------------------------------------------------------------------------------------
 
     def listen(
-        self, map: Map, on_entries: Callable[[list[EntryEvent]], None], *, key: tuple[int, bytes] | None = None
+        self,
+        map: Map,
+        on_entries: Callable[[list[EntryEvent]], None],
+        *,
+        key: tuple[int, bytes] | None = None,
+        removals: bool = True,
     ) -> AbstractAsyncContextManager[None]:
-        subscription = EntrySubscription(self._caller, self._requests[map], map, self.partition_count, on_entries, key)
+        requests = self._requests[map]
+        subscription = EntrySubscription(
+            self._caller, requests, map, self.partition_count, on_entries, key, removals=removals
+        )
         return self._subscriptions.open(subscription)
 
     def hear(self, members: frozenset[str]) -> None:
@@ -317,7 +308,7 @@ class HazelcastGrid(Grid):
         if not self.partition_count:
             self.partition_count = self._client.partition_service.get_partition_count()
             if self.partition_count:
-                self._requests = {map: wire.Requests(map_name(map), self.partition_count) for map in Map}
+                self._requests.update({map: wire.Requests(map_name(map), self.partition_count) for map in Map})
         events = self._keeper.refresh(self.partition_count)
         self._follow()
         for event in events:

@@ -52,6 +52,12 @@ class HazelcastSettings:
     authenticate_timeout_s: float = 2.0
     """How long a member may take to let a connection in: a frozen one accepts it, and never answers."""
 
+    discards_gather_s: float = 1.0
+    """Deletions that nobody waits for wait so long for others of their partition,"""
+
+    discards_together: int = 16
+    """or until there are so many. Less than half a lane's window, which they hold back."""
+
     discards_in_flight_max: int = 1_000
     discards_waiting_max: int = 100_000
     """Beyond this, discards are dropped: a sweep comes by later."""

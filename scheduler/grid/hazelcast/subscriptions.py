@@ -93,16 +93,22 @@ class EntrySubscription(Subscription):
         partition_count: int,
         on_entries: Callable[[list[EntryEvent]], None],
         key: tuple[int, bytes] | None,
+        *,
+        removals: bool,
     ) -> None:
         super().__init__(caller)
         self.everywhere = key is not None
+        self._removals = removals
         self._requests, self._map, self._partition_count, self._on_entries = requests, map, partition_count, on_entries
         self._partition = None if key is None else key[0]
         self._key = None if key is None else Data(requests.key_data(*key))
 
     def requests(self) -> Sequence[OutboundMessage]:
         # Two, because a member that sends values would also send those of entries that went.
-        return [self._request(_CAME, with_value=True), self._request(_WENT, with_value=False)]
+        requests = [self._request(_CAME, with_value=True)]
+        if self._removals:
+            requests.append(self._request(_WENT, with_value=False))
+        return requests
 
     def _request(self, events: int, *, with_value: bool) -> OutboundMessage:
         name = self._requests.name

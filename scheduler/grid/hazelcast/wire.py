@@ -41,7 +41,7 @@ __all__ = [
 Decode = Callable[[InboundMessage], Any]
 
 _SET, _PUT_IF_ABSENT, _GET, _REPLACE_IF_SAME, _DELETE = 0x010F00, 0x010E00, 0x010200, 0x010500, 0x010900
-_GET_ALL, _FETCH_ENTRIES = 0x012300, 0x013800
+_GET_ALL, _FETCH_ENTRIES, _EXECUTE_ON_KEYS = 0x012300, 0x013800, 0x013200
 
 _LONG, _INT, _UUID, _FRAME_HEADER, _DATA_HEADER = 8, 4, 17, 6, 12
 _BYTE_ARRAY = -12
@@ -52,6 +52,12 @@ _data = struct.Struct(">iii").pack
 _pack_long = struct.Struct("<q").pack_into
 _begin = _frame(_FRAME_HEADER, _BEGIN)
 _end_final = _frame(_FRAME_HEADER, _END | _FINAL)
+
+# What every member can run on an entry to remove it (its own `removeAll` does): an object without fields, known by
+# the numbers of its factory and class.
+_IDENTIFIED_OBJECT, _MAP_FACTORY, _ENTRY_REMOVING_PROCESSOR = -2, -4, 124
+_remover = struct.pack(">iibii", 0, _IDENTIFIED_OBJECT, 1, _MAP_FACTORY, _ENTRY_REMOVING_PROCESSOR)
+_remove_each = _frame(_FRAME_HEADER + len(_remover), 0) + _remover + _begin
 
 SCAN_FROM_START = (2**31 - 1, -1)
 """Where a scan begins: pairs of a position and a table size, of which the last is the current one."""
@@ -70,6 +76,7 @@ class Requests:
         self._replace_if_same = _template(name, _REPLACE_IF_SAME, _LONG)
         self._delete = _template(name, _DELETE, _LONG)
         self._get_all = _template(name, _GET_ALL, 0)
+        self._delete_all = _template(name, _EXECUTE_ON_KEYS, 0) + _remove_each
 
     def set(self, partition: int, key: bytes, value: bytes, ttl_ms: int) -> OutboundMessage:
         buffer = bytearray().join((self._set, *_key(self._hashes[partition], key), *_value(value, _FINAL)))
@@ -89,6 +96,13 @@ class Requests:
 
     def delete(self, partition: int, key: bytes) -> OutboundMessage:
         return OutboundMessage(bytearray().join((self._delete, *_key(self._hashes[partition], key, _FINAL))), False)
+
+    def delete_all(self, partition: int, keys: Sequence[bytes]) -> OutboundMessage:
+        """To be sent to the member that holds them: of itself it goes anywhere."""
+        parts = [self._delete_all]
+        for key in keys:
+            parts += _key(self._hashes[partition], key)
+        return OutboundMessage(bytearray().join((*parts, _end_final)), False)
 
     def get_all(self, partition: int, keys: Sequence[bytes]) -> OutboundMessage:
         parts = [self._get_all, _begin]

@@ -98,8 +98,9 @@ class Connection(Grid):
         on_entries: Callable[[list[EntryEvent]], None],
         *,
         key: tuple[int, bytes] | None = None,
+        removals: bool = True,
     ) -> AsyncIterator[None]:
-        subscription = self._subscription(map, on_entries, key)
+        subscription = self._subscription(map, on_entries if removals else _without_removals(on_entries), key)
         await checkpoint()
         self._subscriptions.append(subscription)
         self._ears.add(subscription)
@@ -222,3 +223,11 @@ class Connection(Grid):
         while self._thawed is not None:
             with trio.CancelScope(shield=True):
                 await self._thawed.wait()
+
+
+def _without_removals(on_entries: Callable[[list[EntryEvent]], None]) -> Callable[[list[EntryEvent]], None]:
+    def told(events: list[EntryEvent]) -> None:
+        if came := [event for event in events if event.value is not None]:
+            on_entries(came)
+
+    return told
