@@ -409,7 +409,7 @@ async def open_client(
             nursery=nursery,
         )
         async with grid.listen(
-            Map.REPLIES, client.on_replies, key=(client_partition(sender, grid.partition_count), sender)
+            Map.REPLIES, client.on_replies, key=(client_partition(sender, grid.partition_count), sender), removals=False
         ):
             try:
                 yield client
