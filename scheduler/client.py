@@ -95,8 +95,12 @@ class GridClient:
     ) -> None:
         """Many messages at once, to jobs and topics, in order for each. All are checked before the first is sent."""
         pairs = list(messages)
+        try:
+            addresses = {to for to, _ in pairs}
+        except (TypeError, ValueError):
+            raise Mistake("publish_many takes pairs: a job's id or a Topic, and a message") from None
         if self.directory.checks_types():
-            await self.directory.learn_types({to for to, _ in pairs if not isinstance(to, Topic)})
+            await self.directory.learn_types(to for to in addresses if not isinstance(to, Topic))
         names = None if ids is None else list(ids)
         if names is not None and len(names) != len(pairs):
             raise Mistake(f"{len(pairs)} messages and {len(names)} ids: there must be as many of both")

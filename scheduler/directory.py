@@ -153,12 +153,13 @@ class Directory:
         while True:
             try:
                 stored = await self._current(partition, key)
-                break
             except GridError:
                 attempt += 1
                 await self._pause(attempt)
-        if stored is not None and (there := decode(stored, Definition)).wanted != "removed":
-            await self._reconciled(id, there.revision)
+                continue
+            if stored is not None and (there := decode(stored, Definition)).wanted != "removed":
+                await self._reconciled(id, there.revision)
+            return
 
     async def _current(self, partition: int, key: bytes) -> bytes | None:
         """The definition as it certainly is; None only if there was never one (a tombstone proves that)."""

@@ -4,6 +4,11 @@
 `Final`: repeating changes nothing; somebody has to look. `Mistake`: the caller must change the call.
 """
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tenure.scheduler.topic import Topic
+
 __all__ = [
     "AskFailed",
     "Backlogged",
@@ -56,7 +61,7 @@ class Backlogged(TryAgain):
     They may still be stored later: publish again under an `id` to be safe from doubles.
     """
 
-    def __init__(self, what: str, unstored: "list[tuple[str, object]]") -> None:
+    def __init__(self, what: str, unstored: "list[tuple[str | Topic, Any]]") -> None:
         super().__init__(what)
         self.unstored = unstored
 

@@ -302,6 +302,19 @@ async def test_a_pickled_callable_is_refused_where_it_is_not(client: tenure.Clie
         await client.state("p")
 
 
+@pytest.mark.tenure(nodes=0)
+async def test_a_node_that_does_not_run_pickled_callables_parks_them_and_says_so(
+    cluster: Cluster, client: tenure.Client
+) -> None:
+    await client.schedule(lambda ctx, message: message, id="p")
+    await cluster.add_node()
+    with pytest.raises(tenure.NotDone):
+        await client.ask("p", 1, timeout_s=5)
+    description = await client.describe("p")
+    assert description["stuck"].startswith("PickledJobsRefused: node node-0 does not run pickled callables")
+    assert description["waiting"] == 2
+
+
 @pytest.mark.tenure(settings=tenure.NodeSettings(allow_pickled_jobs=True))
 async def test_what_can_not_be_pickled_is_refused(client: tenure.Client) -> None:
     generator = (n for n in range(3))

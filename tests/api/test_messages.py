@@ -107,6 +107,12 @@ async def test_a_bad_address_is_refused(client: tenure.Client, to: Any) -> None:
         await client.publish(to, 1)
 
 
+@pytest.mark.parametrize("pairs", ["ab", [("a",)], [("a", 1, 2)], [5], [({}, 1)], [(["a"], 1)]])
+async def test_what_are_no_pairs_is_refused(client: tenure.Client, pairs: Any) -> None:
+    with pytest.raises(tenure.Mistake):
+        await client.publish_many(pairs)
+
+
 async def test_a_message_to_nobody_is_a_dead_letter(client: tenure.Client) -> None:
     await client.publish("nobody", {"n": 1})
     with pytest.raises(tenure.UnknownJob, match="nobody"):
