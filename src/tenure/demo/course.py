@@ -14,7 +14,7 @@ import trio
 
 from tenure.connect import wall_clock_ms
 from tenure.demo.ledger import Ledger, make_ledger
-from tenure.demo.publishing import Load
+from tenure.demo.publishing import TICK_S, Load
 from tenure.demo.stage import Stage
 from tenure.members import fetch_jar, rich_progress
 from tenure.scheduler.client import GridClient, open_client
@@ -103,7 +103,10 @@ async def _send_and_shake(
     stage: Stage,
 ) -> list[Load]:
     shares = [options.messages // SENDERS + (n < options.messages % SENDERS) for n in range(SENDERS)]
-    loads = [Load(f"sender-{n}", ids, share, seed) for n, share in enumerate(shares) if share]
+    # One after the other, so that there is never long nothing on its way to a partition.
+    loads = [
+        Load(f"sender-{n}", ids, share, seed, offset_s=n * TICK_S / SENDERS) for n, share in enumerate(shares) if share
+    ]
     async with AsyncExitStack() as stack:
         # Their registries are empty: what they send is right, and need not be checked a hundred thousand times.
         opened = [open_client(client.grid, registry=Registry(), now_ms=wall_clock_ms) for _ in loads]

@@ -12,15 +12,17 @@ from tenure.scheduler.client import GridClient
 
 __all__ = ["Load"]
 
-TICK_S = 0.25
+TICK_S = 0.5
+"""Between a sender's batches. Smaller ones mean more lane slots and commits for the same messages: on a machine that
+runs the whole cluster, that is what it would be busy with."""
 DEADLINE_S = 120.0
 
 
 class Load:
     """What one sender sends. `acknowledged` counts only what the grid has confirmed."""
 
-    def __init__(self, sender: str, jobs: list[str], count: int, seed: int) -> None:
-        self.sender, self.count = sender, count
+    def __init__(self, sender: str, jobs: list[str], count: int, seed: int, *, offset_s: float = 0.0) -> None:
+        self.sender, self.count, self.offset_s = sender, count, offset_s
         self.acknowledged: dict[tuple[str, str], int] = defaultdict(int)
         self.acknowledged_count = 0
         self._numbers: dict[str, int] = defaultdict(int)
@@ -30,6 +32,7 @@ class Load:
 
     async def publish(self, client: GridClient, duration_s: float, on_stored: Callable[[int], None]) -> None:
         """All of it, in so many seconds, whatever happens to the cluster. Returns when all is acknowledged."""
+        await trio.sleep(self.offset_s)
         began_s, start = trio.current_time(), 0
         async with trio.open_nursery() as nursery:
             while start < self.count:
