@@ -87,7 +87,7 @@ async def weak_tail(chaos: "Chaos") -> None:
         owner.kill()
 
     world.faults.weak_s = None
-    world.faults.once(Fault.WEAK, map=Map.JOURNAL, partition=partition, connection=owner.grid)
+    owner.grid.weak_at = partition
     with _Written(chaos, lambda w, p, s, r: (w, p) == (owner.name, partition), die) as last:
         if not await last.within(3.0):
             return
@@ -145,10 +145,12 @@ async def stalled_reader(chaos: "Chaos") -> None:
 
     try:
         for node in chaos.awake():
-            world.faults.once(Fault.WEAK, map=Map.JOURNAL, partition=partition, connection=node.grid)
+            node.grid.weak_at = partition
         with _Written(chaos, is_opening, die) as opening:
             if not await opening.within(6.0):
                 return
+        for node in chaos.awake():
+            node.grid.weak_at = None
         stalled = await _stall_reader(chaos, partition, weak_slot)
         if stalled is None:
             return

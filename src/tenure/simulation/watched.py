@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from tenure.scheduler.grid.memory import FaultyCluster, FaultyGrid
+from tenure.scheduler.grid.memory import Fault, FaultyCluster, FaultyGrid
 from tenure.scheduler.grid.memory.shard import Shard
 from tenure.scheduler.grid.memory.side import Side
 from tenure.scheduler.grid.port import Map
@@ -72,6 +72,8 @@ class WatchedGrid(FaultyGrid):
         self.watcher = cluster.watcher
         self.ambush: Ambush | None = None
         """Set one, and it strikes once."""
+        self.weak_at: int | None = None
+        """The partition whose next new journal record will reach its primary alone."""
 
     async def set(
         self,
@@ -90,6 +92,9 @@ class WatchedGrid(FaultyGrid):
     async def put_if_absent(
         self, map: Map, partition: int, key: bytes, value: bytes, *, timeout_s: float | None = None
     ) -> bytes | None:
+        if self.weak_at == partition and map is Map.JOURNAL:
+            self.weak_at = None
+            self.cluster.faults.once(Fault.WEAK, map=map, partition=partition, connection=self)
         there = await super().put_if_absent(map, partition, key, value, timeout_s=timeout_s)
         if map is Map.JOURNAL and there is None:
             self.watcher.acknowledged(self.owner, partition, key, value)
