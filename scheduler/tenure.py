@@ -27,13 +27,13 @@ from tenure.scheduler.inlanes import InLanes, Slot, is_passed
 from tenure.scheduler.journal import Journal, TenureOver
 from tenure.scheduler.keys import is_partition_sender
 from tenure.scheduler.live import Live
+from tenure.scheduler.suspicion import Suspicion
 from tenure.scheduler.timers import ring
 from tenure.scheduler.turns import Turns
-from tenure.scheduler.wire import Batch, Envelope, Failure, JobRecord, Kind, Record, RecordKind, Status, decode
+from tenure.scheduler.wire import Batch, Envelope, JobRecord, Kind, Record, RecordKind, Status, decode
 
 __all__ = ["Tenure"]
 
-SUSPECT_GROUP_MAX = 1024
 GAP_PATIENCE_S = 0.01
 TIMERS_SPARE = 1000
 SWEEPS_A_CLEARING = 30
@@ -53,6 +53,8 @@ class Tenure:
         self.definitions = Definitions(self)
         self.forgetting = Forgetting(self)
         self.courier = Courier(self)
+        self.suspicion = Suspicion(self)
+        self.turns.suspicion = self.suspicion
         self.lives: dict[str, Live] = {}
         self._ready: dict[str, Live] = {}
         self._timers: list[tuple[int, str]] = []
@@ -62,8 +64,6 @@ class Tenure:
         self._held_back: set[bytes] = set()
         self._unfinished: list[str] = []
         self._over_outbox: dict[str, Live] = {}
-        self._suspect = 0
-        """While positive: what was waiting when the last tenure ended badly may have been its end."""
         self._wake = trio.Event()
         self._sweep = trio.Event()
         self._closing: str | None = None
@@ -153,8 +153,8 @@ class Tenure:
         for id in self.state.mail:
             self.ready(self.live(id))
         self.courier.resume()
-        self._suspect = 1 if crashed else 0
-        self.turns.careful = crashed
+        if crashed:
+            self.suspicion.begin()
 
     async def _serve(self) -> None:
         while True:
@@ -167,7 +167,7 @@ class Tenure:
                 raise TenureOver(f"partition {self.partition}: opening anew for more fencing tokens")
             await self._run_ready()
             if self.turns.draft.wanted:
-                await self._commit()
+                await self.commit()
                 if self._closing is None and self.journal.image_is_due():
                     self._start_image()
             elif self._closing is not None and not self._is_running():
@@ -189,7 +189,9 @@ class Tenure:
         """When, on trio's clock, a timer or retry comes due; wall clocks may jump, so never sleep long."""
         due_ms = min((heap[0][0] for heap in (self._timers, self._retries) if heap), default=None)
         now_s = trio.current_time()
-        at_s = float("inf") if due_ms is None else now_s + min(1.0, max(0.0, (due_ms - self.host.now_ms()) / 1000))
+        at_s = self.suspicion.wake_s()
+        if due_ms is not None:
+            at_s = min(at_s, now_s + min(1.0, max(0.0, (due_ms - self.host.now_ms()) / 1000)))
         if self._gap_since_s:
             at_s = min(at_s, self._gap_since_s + GAP_PATIENCE_S)
         return at_s
@@ -499,8 +501,8 @@ class Tenure:
         """Run what can be run: plain turns to their end, async ones in tasks of their own."""
         if self._over_outbox and not self.outbox_is_full():
             self._unpark_senders()
-        if self._suspect:
-            await self._mark_suspects()
+        if self.suspicion.is_on():
+            await self.suspicion.count(self._ready)
         ready, self._ready = self._ready, {}
         tasks = 0
         for live in ready.values():
@@ -509,7 +511,9 @@ class Tenure:
             elif not live.exists():
                 self.definitions.look_up(live)
             elif live.may_run():
-                if live.type.is_async:
+                if self.suspicion.holds(live):
+                    self.suspicion.hold(live)
+                elif live.type.is_async:
                     tasks += self._start_run_loop(live)
                 else:
                     self.turns.run_plain(live)
@@ -517,6 +521,8 @@ class Tenure:
                         self.ready(live)
                     else:
                         self._settle(live)
+        if self.suspicion.wants_more():
+            self.wake()
         if tasks:
             # Handlers that don't really wait are done after a tick or two: let them into this record.
             await trio.lowlevel.checkpoint()
@@ -569,57 +575,9 @@ class Tenure:
             self.ready(live)
         self._over_outbox.clear()
 
-    # -- after a crash ----------------------------------------------------------------------------
-
-    async def _mark_suspects(self) -> None:
-        """Count attempts in the journal before they begin, so that a message that kills its process is found out.
-
-        A message that was under suspicion before runs alone; others in groups that double while all goes well.
-        """
-        marked = False
-        for live in self._ready.values():
-            if live.exists() and live.may_run() and live.queue:
-                marked |= self._mark(live)
-        if marked:
-            self._suspect *= 2
-            await self._commit()
-        elif not self._ready and not any(live.precounted for live in self.lives.values()):
-            self._suspect = 0
-        if self._suspect > SUSPECT_GROUP_MAX:
-            self._suspect = 0
-        self.turns.careful = self._suspect > 0
-
-    def _mark(self, live: Live) -> bool:
-        if live.precounted:
-            return False
-        first = live.queue[0]
-        if first.attempts >= max(self.settings.crash_attempts_max, live.type.retry.attempts_max if live.failure else 0):
-            self._park_killer(live, first)
-            return False
-        size = 1 if first.attempts else self._suspect
-        for _, envelope in zip(range(size), live.queue, strict=False):
-            if envelope.attempts and envelope is not first:
-                break
-            envelope.attempts += 1
-            live.precounted += 1
-        draft = self.turns.draft
-        draft.uncarried[live.id] = draft.recounted[live.id] = live
-        draft.wanted = True
-        return True
-
-    def _park_killer(self, live: Live, first: Envelope) -> None:
-        live.failure = Failure(
-            f"CrashedRepeatedly: the node died {first.attempts} times while this was running",
-            "",
-            "",
-            first.attempts,
-            self.host.now_ms(),
-        )
-        self.turns.park_failed(live, first)
-
     # -- committing -------------------------------------------------------------------------------
 
-    async def _commit(self, kind: int = RecordKind.TURNS, successor: str = "") -> None:
+    async def commit(self, kind: int = RecordKind.TURNS, successor: str = "") -> None:
         """Journal the draft; then, and only then, let its effects out."""
         turns, state = self.turns, self.state
         draft, turns.draft = turns.draft, Draft()
@@ -654,7 +612,7 @@ class Tenure:
     async def _finish(self) -> None:
         """The end of a tenure that was closed: nothing runs, all is committed; say who may go on."""
         assert self._closing is not None
-        await self._commit(RecordKind.CLOSING, self._closing)
+        await self.commit(RecordKind.CLOSING, self._closing)
 
     # -- sweeping ---------------------------------------------------------------------------------
 

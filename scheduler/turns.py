@@ -27,6 +27,7 @@ from tenure.scheduler.wire import EMPTY, Answer, DeadLetter, Envelope, Failure, 
 
 if TYPE_CHECKING:
     from tenure.scheduler.host import Host
+    from tenure.scheduler.suspicion import Suspicion
 
 __all__ = ["Turns"]
 
@@ -68,8 +69,7 @@ class Turns:
         self.now_ms: Callable[[], int] = host.now_ms
         self.draft = Draft()
         self.in_flight: Draft | None = None
-        self.careful = False
-        """Run only what has its attempt counted in the journal (after a crash)."""
+        self.suspicion: Suspicion | None = None
         self._fence_base = (host.incarnation << 56) | (epoch << 32)
         self._count = 0
 
@@ -78,7 +78,7 @@ class Turns:
     def run_plain(self, live: Live) -> None:
         """Run the queue of a job whose handlers are plain, until it is empty or stopped."""
         queue, type = live.queue, live.type
-        while queue and live.may_run() and not (self.careful and not live.precounted):
+        while queue and live.may_run() and not self._holds(live):
             envelope = queue[0]
             if not self._begin(live, envelope):
                 continue
@@ -93,6 +93,9 @@ class Turns:
                 self._fail(live, envelope, error)
             else:
                 self._succeed(live, envelope, ctx, state, answer)
+
+    def _holds(self, live: Live) -> bool:
+        return self.suspicion is not None and self.suspicion.holds(live)
 
     def _call(self, live: Live, type: JobType, ctx: Context, envelope: Envelope) -> Any:
         kind = envelope.kind
@@ -116,7 +119,7 @@ class Turns:
         """
         live.running = True
         try:
-            while live.queue and self._may_go_on(live) and not (self.careful and not live.precounted):
+            while live.queue and self._may_go_on(live) and not self._holds(live):
                 envelope = live.queue[0]
                 if not self._begin(live, envelope):
                     continue
@@ -284,6 +287,7 @@ class Turns:
         """Back to the last good state; the event stays first in the queue, to be tried again, or the job has failed."""
         live.instance = None
         if live.precounted:
+            live.uncount(1)  # those behind it were not tried
             live.precounted = 0
         else:
             envelope.attempts += 1
@@ -302,23 +306,33 @@ class Turns:
         draft = self.draft
         draft.changed[live.id] = draft.uncarried[live.id] = draft.recounted[live.id] = live
         draft.wanted = True
-        if not final:
+        if final:
+            self.give_up(live, envelope)
+        else:
             self.tenure.retry_at(live, retry_ms)
-        elif envelope.kind == Kind.STOP:
+
+    def give_up(self, live: Live, envelope: Envelope) -> None:
+        """The first entry of its queue was tried often enough: the job has failed, unless it is to go anyway."""
+        assert live.failure is not None
+        self.draft.changed[live.id] = live
+        self.draft.wanted = True
+        if envelope.kind == Kind.STOP:
             self.host.report(f"job {live.id!r} is removed although its on_stop failed: {live.failure.error}")
             self.done(live, envelope)
             self.remove(live)
+        elif live.status == Status.STOPPING:
+            # Nobody would come to retry it, and it would never be gone.
+            self.done(live, envelope)
+            self.bury(envelope, "JobFailed", live.failure.error)
+            live.failure = None
         else:
-            self.park_failed(live, envelope)
+            self._park_failed(live, envelope, live.failure)
 
-    def park_failed(self, live: Live, envelope: Envelope) -> None:
-        """The job has failed: it waits, with its error and the message that did it, for `retry`."""
-        assert live.failure is not None
+    def _park_failed(self, live: Live, envelope: Envelope, failure: Failure) -> None:
+        # It waits, with its error and the message that did it, for `retry`.
         live.status = Status.FAILED
-        self.draft.changed[live.id] = live
-        self.draft.wanted = True
-        self.host.report(f"job {live.id!r} has failed after {live.failure.attempts} attempts: {live.failure.error}")
-        self.answer_error(envelope, "JobFailed", f"job {live.id!r}: {live.failure.error}")
+        self.host.report(f"job {live.id!r} has failed after {failure.attempts} attempts: {failure.error}")
+        self.answer_error(envelope, "JobFailed", f"job {live.id!r}: {failure.error}")
 
     def remove(self, live: Live) -> None:
         """The job is gone with the next commit."""

@@ -1,0 +1,141 @@
+"""After a crash: finding the message that killed its process, so that it does not tour all nodes.
+
+While anything is under suspicion, attempts are counted in the journal *before* they begin. What has no
+count yet goes in groups that double while all is well; what has one (it was running at a crash) goes
+alone, so that nobody else is counted with it. One that was running in too many crashes fails its job.
+"""
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from tenure.scheduler.live import Live
+from tenure.scheduler.wire import Failure
+
+if TYPE_CHECKING:
+    from tenure.scheduler.tenure import Tenure
+
+__all__ = ["Suspicion"]
+
+GROUP_MAX = 1024
+PATIENCE_S = 1.0
+"""A suspect that has not killed anybody for so long has others beside it again."""
+
+
+class Suspicion:
+    """What one tenure thinks of what was waiting when the last one ended badly."""
+
+    def __init__(self, tenure: "Tenure") -> None:
+        self.tenure = tenure
+        self._group = 0
+        self._alone: Live | None = None
+        self._since_s = 0.0
+        self._held: dict[str, Live] = {}
+        """What could run, had its attempt been counted."""
+        self._is_waiting = False
+        self._suspects_turn = False
+
+    def begin(self) -> None:
+        """The last tenure did not close."""
+        self._group = 1
+
+    def is_on(self) -> bool:
+        """Must attempts be counted before they begin?"""
+        return self._group > 0
+
+    def holds(self, live: Live) -> bool:
+        """Must this job's next turn wait for its count?"""
+        if not self._group or live.precounted:
+            return False
+        return self._alone is not None or self._group <= GROUP_MAX or live.queue[0].attempts > 0
+
+    def hold(self, live: Live) -> None:
+        """It could run, but must wait."""
+        self._held[live.id] = live
+
+    def wake_s(self) -> float:
+        """When to look again, on trio's clock, if nothing else happens."""
+        return self._since_s + PATIENCE_S if self._held and self._is_waiting else float("inf")
+
+    def wants_more(self) -> bool:
+        """Is there somebody to count, and nobody to wait for?"""
+        return bool(self._held) and not self._is_waiting
+
+    async def count(self, ready: dict[str, Live]) -> None:
+        """Choose who goes next among those that are ready, and journal that they do."""
+        lives = self.tenure.lives
+        ready.update((id, live) for id, live in self._held.items() if lives.get(id) is live)
+        self._held, self._is_waiting = {}, False
+        busy = [live for live in lives.values() if live.running and live.precounted]
+        patient = trio.current_time() < self._since_s + PATIENCE_S
+        if self._alone is not None:
+            if self._alone.running and self._alone.precounted and patient:
+                self._is_waiting = True
+                return
+            if self._alone.precounted and self._alone.id in ready and self._alone.may_run():
+                return  # its turn is about to begin
+            self._alone = None
+        waiting = [live for live in ready.values() if live.queue and live.may_run() and not live.precounted]
+        waiting = [live for live in waiting if not self._is_given_up(live)]
+        suspects = [live for live in waiting if live.queue[0].attempts]
+        fresh = [live for live in waiting if not live.queue[0].attempts] if self._group <= GROUP_MAX else []
+        self._suspects_turn = bool(suspects) and not (self._suspects_turn and fresh)
+        if self._suspects_turn and busy and patient:
+            self._is_waiting = True  # what runs now would be counted with it
+            self._suspects_turn = False
+            if not fresh:
+                return
+        if self._suspects_turn:
+            for live in busy:
+                self._uncount(live)
+            self._mark(suspects[0], 1)
+            self._alone, self._since_s = suspects[0], trio.current_time()
+        elif fresh:
+            self._mark_group(fresh)
+        else:
+            if not suspects and (self._group > GROUP_MAX or not (ready or busy)):
+                self._group = 0
+            return
+        await self.tenure.commit()
+
+    def _mark_group(self, fresh: list[Live]) -> None:
+        left = self._group
+        for live in fresh:
+            left -= self._mark(live, left)
+            if not left:
+                break
+        self._group *= 2
+        self._since_s = trio.current_time()
+
+    def _mark(self, live: Live, count_max: int) -> int:
+        first = live.queue[0]
+        for _, envelope in zip(range(count_max), live.queue, strict=False):
+            if envelope.attempts and envelope is not first:
+                break
+            envelope.attempts += 1
+            live.precounted += 1
+        self._recount(live)
+        return live.precounted
+
+    def _uncount(self, live: Live) -> None:
+        # It has run beside nobody for a while, and all lived: a crash from now on is not held against it.
+        live.uncount(0)
+        self._recount(live)
+
+    def _recount(self, live: Live) -> None:
+        draft = self.tenure.turns.draft
+        draft.uncarried[live.id] = draft.recounted[live.id] = live
+        draft.wanted = True
+
+    def _is_given_up(self, live: Live) -> bool:
+        """Was its first message running in too many crashes? Then its job fails."""
+        attempts = live.queue[0].attempts
+        most = self.tenure.settings.crash_attempts_max
+        if live.failure is not None:
+            most = max(most, live.type.retry.attempts_max)  # some of them were failures, not crashes
+        if attempts < most:
+            return False
+        what = f"CrashedRepeatedly: the node died {attempts} times while this was running"
+        live.failure = Failure(what, "", "", attempts, self.tenure.host.now_ms())
+        self.tenure.turns.give_up(live, live.queue[0])
+        return True
