@@ -176,12 +176,14 @@ class Tenure:
                 await self._wait()
 
     async def _wait(self) -> None:
-        deadline = self._next_due_s()
-        if self._closing is not None:
-            deadline = min(deadline, self._draining.deadline)
-            if trio.current_time() >= self._draining.deadline:
-                self._cancel_running()
-                deadline = float("inf")
+        if self._closing is None:
+            deadline = self._next_due_s()
+        elif trio.current_time() < self._draining.deadline:
+            # Whatever comes due now is not for us any more: looking at it again and again would only keep us busy.
+            deadline = self._draining.deadline
+        else:
+            self._cancel_running()
+            deadline = float("inf")
         with trio.move_on_at(deadline):
             await self._wake.wait()
 
