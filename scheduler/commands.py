@@ -23,7 +23,7 @@ def body_of(envelope: Envelope) -> Any:
     """The decoded body, or None if it is none."""
     try:
         return _decode(envelope.body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
@@ -36,7 +36,10 @@ def run(tenure: "Tenure", envelope: Envelope) -> None:
         return
     if operation in (_jobs, _status) and tenure.definitions.postpone(envelope):
         return
-    operation(tenure, envelope, arguments)
+    try:
+        operation(tenure, envelope, arguments)
+    except (KeyError, TypeError, ValueError) as error:
+        tenure.turns.answer_error(envelope, "AskFailed", f"wrong arguments: {arguments!r:.200}: {error!r}")
 
 
 def _existing(tenure: "Tenure", envelope: Envelope) -> Live | None:
@@ -116,7 +119,7 @@ def _first_waiting(live: Live) -> Arguments | None:
 def _shown(encoded: Any) -> Any:
     try:
         return _decode(encoded)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return bytes(encoded)
 
 

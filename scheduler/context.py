@@ -100,7 +100,6 @@ class Context:
     @property
     def log(self) -> Any:
         """A structlog logger that knows the job, its type and the turn."""
-        import structlog  # late: see `host`
 
         return structlog.get_logger("tenure.job").bind(
             job=self._live.id, type=self._live.type_name, turn=self.turn_id, event_kind=self.event

@@ -62,6 +62,8 @@ class Journal:
         self.seen: set[str] = set()
         """The ids of all records that were replayed since the head."""
         self.damaged_at: int | None = None
+        self._moving = False
+        """Is the head on its way from one value to another?"""
         self.closed_before = True
         """Had the tenure before ours closed, when we opened?"""
         self.bytes_since_image = 0
@@ -225,10 +227,12 @@ class Journal:
 
     async def still_ours(self) -> bool:
         """Is the head still the one that we claimed? Not, if another has opened or the partition was lost."""
+        if self._moving:
+            return True  # the move itself will tell
         stored = encode(self.head)
-        return await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, stored, stored) or stored != encode(
-            self.head
-        )
+        if await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, stored, stored):
+            return True
+        return self._moving or stored != encode(self.head)
 
     # -- committing -------------------------------------------------------------------------------
 
@@ -318,19 +322,22 @@ class Journal:
     async def _move_head(self, head: Head) -> bool:
         """Compare-and-set from the head that we know. False: it is another's."""
         old, new = encode(self.head), encode(head)
-        attempt = 0
-        while True:
-            try:
-                if await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, old, new):
-                    break
-                if await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, new, new):
-                    break
-                return False
-            except GridError:
-                attempt += 1
-                await self.pause(attempt)
-        self.head = head
-        return True
+        attempt, self._moving = 0, True
+        try:
+            while True:
+                try:
+                    if await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, old, new):
+                        break
+                    if await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, new, new):
+                        break
+                    return False
+                except GridError:
+                    attempt += 1
+                    await self.pause(attempt)
+            self.head = head
+            return True
+        finally:
+            self._moving = False
 
     async def sweep(self) -> None:
         """Delete what earlier clearings left: slots below the head that are no openings, chunks of no image.

@@ -82,6 +82,7 @@ class OutLane:
         self.waiting.append(_Waiting(envelope, ticket, size_bytes))
         self.waiting_bytes += size_bytes
         ticket.pending += 1
+        ticket.done = False
 
     def next_step(self, now_s: float) -> Step | None:
         """What to do next; None: nothing is waiting."""

@@ -19,7 +19,7 @@ from tenure.scheduler import commands
 from tenure.scheduler.courier import Courier
 from tenure.scheduler.definitions import Definitions
 from tenure.scheduler.draft import Draft
-from tenure.scheduler.errors import Undecodable, UnreadableFormat
+from tenure.scheduler.errors import BadSchedule, Undecodable, UnreadableFormat
 from tenure.scheduler.forgetting import Forgetting
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.host import Host
@@ -61,7 +61,7 @@ class Tenure:
         self._retries: list[tuple[int, str]] = []
         self._full: set[str] = set()
         """Jobs whose mailbox is full: client lanes that feed them are not taken from."""
-        self._held_back: set[bytes] = set()
+        self._held_back: dict[bytes, None] = {}
         self._unfinished: list[str] = []
         self._over_outbox: dict[str, Live] = {}
         self._wake = trio.Event()
@@ -71,7 +71,7 @@ class Tenure:
         self._nursery: trio.Nursery | None = None
         self._run_scopes: set[trio.CancelScope] = set()
         self._image_running = False
-        self._gap_since_s = 0.0
+        self._gap_since_s, self._gap_patience_s = 0.0, GAP_PATIENCE_S
         self.last_turns = 0
 
     # -- hints from outside -----------------------------------------------------------------------
@@ -195,7 +195,7 @@ class Tenure:
         if due_ms is not None:
             at_s = min(at_s, now_s + min(1.0, max(0.0, (due_ms - self.host.now_ms()) / 1000)))
         if self._gap_since_s:
-            at_s = min(at_s, self._gap_since_s + GAP_PATIENCE_S)
+            at_s = min(at_s, self._gap_since_s + self._gap_patience_s)
         return at_s
 
     def _is_running(self) -> bool:
@@ -212,6 +212,7 @@ class Tenure:
         lanes, draft = self.inlanes, self.turns.draft
         messages = size_bytes = 0
         senders, lanes.fresh = lanes.fresh, {}
+        last: bytes | None = None
         for sender in senders:
             while messages < self.settings.group_messages_max and size_bytes < self.settings.group_bytes_max:
                 slot = lanes.next_slot(sender)
@@ -219,7 +220,7 @@ class Tenure:
                     break
                 batch = self._read(slot)
                 if self._is_held_back(sender, batch):
-                    self._held_back.add(sender)
+                    self._held_back[sender] = None
                     break
                 lanes.take(slot)
                 draft.cursors[slot.sender] = (slot.lane, slot.n + 1)
@@ -232,8 +233,13 @@ class Tenure:
                     envelope.slot, envelope.index = slot.key, index
                     self.deliver(envelope)
             else:
-                lanes.fresh[sender] = None
-                self.wake()
+                if last is None:
+                    last = sender
+                else:
+                    lanes.fresh[sender] = None
+        if last is not None:
+            lanes.fresh[last] = None  # whoever was served goes to the end
+            self.wake()
         self._mind_gaps()
 
     def _read(self, slot: Slot) -> list[Envelope]:
@@ -264,9 +270,10 @@ class Tenure:
         if not gaps:
             self._gap_since_s = 0.0
         elif not self._gap_since_s:
+            self._gap_since_s, self._gap_patience_s = now_s, GAP_PATIENCE_S
+        elif now_s >= self._gap_since_s + self._gap_patience_s:
             self._gap_since_s = now_s
-        elif now_s >= self._gap_since_s + GAP_PATIENCE_S:
-            self._gap_since_s = now_s
+            self._gap_patience_s = min(2 * self._gap_patience_s, self.settings.sweep_s)
             self.start(self._read_slots, gaps)
 
     async def _read_slots(self, keys: list[bytes]) -> None:
@@ -406,7 +413,8 @@ class Tenure:
         """Removal is wanted: what was accepted is finished first, then `on_stop` runs."""
         if live.status == Status.STOPPING:
             return
-        was_running = live.status in (Status.RUNNING, Status.FINISHING) and not live.stuck
+        is_stuck = live.stuck and live.id not in self._over_outbox
+        was_running = live.status in (Status.RUNNING, Status.FINISHING) and not is_stuck
         live.status = Status.STOPPING
         live.timer, live.failure = None, None
         stop = Envelope(live.id, kind=Kind.STOP)
@@ -417,7 +425,7 @@ class Tenure:
             self.put_first(live, stop)
         self.turns.draft.changed[live.id] = self.turns.draft.uncarried[live.id] = live
         self.turns.draft.wanted = True
-        if live.stuck:
+        if is_stuck:
             live.queue.popleft()
             self.turns.remove(live)
         else:
@@ -482,7 +490,7 @@ class Tenure:
             if id not in self.lives and id not in self.state.jobs:
                 continue
             live = self.live(id)
-            if live.timer is not None and live.timer.first_ms() == due_ms and live.status == Status.RUNNING:
+            if live.timer is not None and live.timer.first_ms() <= due_ms and live.status == Status.RUNNING:
                 self._ring_one(live, now_ms)
 
     def _ring_one(self, live: Live, now_ms: int) -> None:
@@ -491,7 +499,12 @@ class Tenure:
             return
         assert live.timer is not None
         type, draft = live.type, self.turns.draft
-        live.timer, fired = ring(live.timer, now_ms, type.misfire, round(type.misfire_grace_s * 1000))
+        try:
+            live.timer, fired = ring(live.timer, now_ms, type.misfire, round(type.misfire_grace_s * 1000))
+        except BadSchedule as error:
+            live.stuck = f"BadSchedule: {error}"
+            self.host.report(f"job {live.id!r} is parked on this node: {live.stuck}")
+            return
         kinds = {"timeout": Kind.TIMEOUT, "cron": Kind.CRON}
         live.queue.extend(Envelope(live.id, kind=kinds[kind], index=due_ms) for kind, due_ms in fired)
         self.set_timer(live)
@@ -550,10 +563,9 @@ class Tenure:
 
     def _settle(self, live: Live) -> None:
         """Nothing more to do for this job now: forget it, unless its object is worth keeping."""
-        if live.id in self._full and len(live.queue) < self.settings.mailbox_messages_max // 2:
+        if live.id in self._full and 2 * len(live.queue) < self.settings.mailbox_messages_max:
             self._full.discard(live.id)
-            for sender in self._held_back:
-                self.inlanes.fresh[sender] = None
+            self.inlanes.fresh.update(self._held_back)
             self._held_back.clear()
             self.wake()
         if not live.is_idle() or self._is_yet_to_commit(live.id):

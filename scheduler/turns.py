@@ -204,7 +204,7 @@ class Turns:
             return True
         try:
             live.type.decode_message(envelope.body)
-        except msgspec.DecodeError as error:
+        except Exception as error:  # noqa: BLE001  # a message type's own checks may raise anything
             self.done(live, envelope)
             self.bury(envelope, "WrongType", f"job type {live.type_name!r} can't take it: {error}")
             return False
@@ -214,6 +214,8 @@ class Turns:
         for draft in (self.draft, self.in_flight):
             if draft is not None and (job, id) in draft.remembered:
                 return draft.remembered[job, id]
+            if draft is not None and job in draft.gone:
+                return None  # what is remembered was another generation's
         found = self.state.remembered.get(job, {}).get(id)
         return found if found is not None and found[0] > self.now_ms() else None
 

@@ -57,7 +57,7 @@ def decode(stored: bytes, type: type[T]) -> T:
         decoder = _decoders[type] = msgspec.msgpack.Decoder(type)
     try:
         return decoder.decode(memoryview(stored)[2:])  # type: ignore[no-any-return]
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Undecodable(f"not a stored {type.__name__}: {error}") from error
 
 
