@@ -82,10 +82,9 @@ class Failing(Workload):
                 found.wrong.append(f"{id} kept what failed turns did: {job.half_done}")
             found.add(self._judge(id, job, [tuple(letter["message"]) for letter in letters if letter["to"] == id]))
         heard = read["witness"].heard
-        if heard > applied:
-            found.wrong.append(f"the witness heard of {heard} turns, {applied} were committed")
-        elif heard < applied:
-            found.waiting.append(f"the witness has heard of {heard} turns of {applied}")
+        if heard != applied:
+            # More may have been heard, for a moment: jobs are not looked at all at once.
+            found.waiting.append(f"the witness has heard of {heard} turns, {applied} were committed")
         return found
 
     def _judge(self, id: str, job: Clumsy, letters: list[tuple[str, int]]) -> Findings:

@@ -144,9 +144,9 @@ def _judge_fan(
 ) -> None:
     for id, senders in seen.items():
         heard = senders.get("herald", [])
-        if heard != list(range(len(heard))) or len(heard) > inside:
-            found.wrong.append(f"{id} heard {heard} from inside, where {inside} were said")
-        elif len(heard) < inside:
+        if heard != list(range(len(heard))):
+            found.wrong.append(f"{id} heard from inside, out of order, twice or with gaps: {heard}")
+        elif len(heard) != inside:
             found.waiting.append(f"{id} has heard {len(heard)} of {inside} from inside")
         outside = {sender: numbers for sender, numbers in senders.items() if sender != "herald"}
         found.add(judge_all(id, outside, sendings.to[what]))

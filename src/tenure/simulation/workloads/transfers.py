@@ -53,9 +53,8 @@ def judge_accounts(accounts: dict[str, Account], ordered: dict[int, str], acknow
             given, taken = giver.given.get(taker_id, 0), taker.taken.get(giver_id, [])
             if taken != list(range(len(taken))):
                 found.wrong.append(f"{taker_id} took from {giver_id} out of order, twice or with gaps: {taken}")
-            elif len(taken) > given:
-                found.wrong.append(f"{taker_id} took {len(taken)} times from {giver_id}, which gave {given} times")
-            elif len(taken) < given:
+            elif len(taken) != given:
+                # More taken than given may be seen too: jobs are not looked at in one moment.
                 is_settled = False
                 found.waiting.append(f"{taker_id} has taken {len(taken)} of {given} gifts of {giver_id}")
     if is_settled and (total := sum(account.balance for account in accounts.values())) != START * len(accounts):
