@@ -1,4 +1,4 @@
-"""What the measurements on real members share: a fresh cluster of processes, jobs on it, and the sum of their states."""
+"""What the measurements on real members share: a fresh cluster of processes, its jobs, and their sum."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager

@@ -149,7 +149,7 @@ class Load:
 
 @dataclass
 class Probes:
-    """One job of each partition is asked at a steady rate; keeps the longest wait for an answer, unanswered ones included."""
+    """One job of each partition is asked at a steady rate; keeps the longest wait, answered or not."""
 
     client: GridClient
     ids: list[str]

@@ -62,8 +62,12 @@ async def _ready(process: Any, log: Path) -> str:
     """The address of its member, once the node says that it is ready."""
     with trio.move_on_after(WITHIN_S):
         while process.poll() is None:
-            for line in log.read_text(errors="replace").splitlines(keepends=True):
+            for line in _lines(log):
                 if line.startswith("{") and line.endswith("\n") and (said := json.loads(line)).get("event") == "ready":
                     return str(said["cluster"])
             await trio.sleep(0.005)
-    raise TryAgain(f"the node was not ready within {WITHIN_S:g} s:\n{log.read_text(errors='replace')[-2000:]}")
+    raise TryAgain(f"the node was not ready within {WITHIN_S:g} s:\n{''.join(_lines(log))[-2000:]}")
+
+
+def _lines(log: Path) -> list[str]:
+    return log.read_text(errors="replace").splitlines(keepends=True)
