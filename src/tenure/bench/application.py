@@ -65,7 +65,8 @@ class Gauge(tenure.Job):
 
     def on_message(self, ctx: tenure.Context, message: dict[str, Any]) -> int:
         now = now_ms()
-        if (n := message.get("n")) is None:
+        n: int | None = message.get("n")
+        if n is None:
             return self.last  # a probe
         self.disordered += n != self.last + 1
         self.last = n
