@@ -118,13 +118,13 @@ async def _whole(world: World, works: list[Workload]) -> None:
         drives.cancel_scope.deadline = trio.current_time() + DRIVES_END_S_MAX
     if drives.cancel_scope.cancelled_caught:
         world.violate(f"a client's calls did not come to an end within {DRIVES_END_S_MAX} s after all was healed")
-    await run_client(world, lambda client: _await_quiet(world, client, works, "after the last fault had healed"))
-    # Once more, later: what is done twice may come late; and what only a node's memory holds is not kept.
-    await trio.sleep(world.faults.late_s_max)
-    since = "later on"
+    since = "after the last fault had healed"
     if world.random.random() < 0.5:
+        await run_client(world, lambda client: _await_quiet(world, client, works, since))
         since = "after all nodes were replaced"
         chaos.replace_all()
+    # What is done twice may come late.
+    await trio.sleep(world.faults.late_s_max)
     await run_client(world, lambda client: _await_quiet(world, client, works, since))
 
 

@@ -59,7 +59,7 @@ class Asking(Workload):
                     if before != outcome.result:
                         self.world.violate(f"{job} answered {id!r} with {before}, and asked again with {outcome.result}")
                     self.sent[job].acknowledged.add(question)
-            await self.pause(0.3, 1.2)
+            await self.pause(0.5, 1.5)
 
     async def _ask_nobody(self, client: GridClient) -> None:
         while self.world.working:

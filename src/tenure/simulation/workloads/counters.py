@@ -77,11 +77,11 @@ class Counters(Workload):
     async def _publish(self, client: GridClient) -> None:
         sender = self.world.name("publisher")
         while self.world.working:
-            count = self.random.choice((4, 12, 24))
+            count = self.random.choice((4, 16, 32))
             batch = [self.sendings.message(self.random.choice(self.jobs), sender) for _ in range(count)]
             outcome = await self.world.attempt(count, lambda batch=batch: client.publish_many(batch))  # type: ignore[misc]
             self.sendings.told(batch, outcome)
-            await self.pause(0.3, 1.5)
+            await self.pause(0.5, 2.0)
 
     async def examine(self, client: GridClient) -> Findings:
         found = Findings()

@@ -11,9 +11,6 @@ from tenure.simulation.workloads.counters import Sendings
 
 __all__ = ["Failing"]
 
-POISON = -1
-
-
 class Clumsy(Job):
     """Changes its state, sends, and only then finds out that it can't go on."""
 
@@ -26,7 +23,7 @@ class Clumsy(Job):
         ctx.send("witness", n)
         if n % 7 == 3 and ctx.attempt < 3:
             raise ValueError("not this time")
-        if n % 11 == 5:
+        if n % 23 == 5:
             raise ArithmeticError("never")
         self.half_done.pop()
         self.seen.setdefault(sender, []).append(n)
@@ -93,7 +90,7 @@ class Failing(Workload):
             found.wrong.append(f"{id}: a message became two dead letters: {sorted(letters)}")
         seen = {sender: list(numbers) for sender, numbers in job.seen.items()}
         for sender, n in letters:
-            if n % 11 != 5 and n % 7 != 3:
+            if n % 23 != 5 and n % 7 != 3:
                 found.wrong.append(f"{id}: message {n} of {sender} became a dead letter, and never failed")
             if n in seen.get(sender, ()):
                 found.wrong.append(f"{id}: message {n} of {sender} was applied, and became a dead letter too")
@@ -118,7 +115,7 @@ class Failing(Workload):
                 found.waiting.append(str(error))
 
     async def _skip(self, client: GridClient, id: str, about: dict[str, Any]) -> None:
-        poison = about["first_waiting"]["message"][1] % 11 == 5
+        poison = about["first_waiting"]["message"][1] % 23 == 5
         await client.directory.retry(id, skip=poison, deadline_s=5.0)
 
     async def _letters(self, client: GridClient, found: Findings) -> list[dict[str, Any]] | None:

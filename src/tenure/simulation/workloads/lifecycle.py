@@ -111,7 +111,7 @@ class Lifecycle(Workload):
                 if self.random.random() < 0.2:
                     await attempt(1, lambda: directory.want(id, "paused", deadline_s=4.0))
                     await attempt(1, lambda: directory.want(id, "running", deadline_s=4.0))
-                await self.pause(0.0, 0.6)
+                await self.pause(0.2, 1.0)
 
     async def _one_message(self, client: GridClient, id: str, life: int) -> None:
         sent = self.sent[id]

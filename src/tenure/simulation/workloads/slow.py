@@ -43,7 +43,7 @@ class Slow(Workload):
             batch = [self.sendings.message(self.random.choice(self.jobs), sender) for _ in range(4)]
             outcome = await self.world.attempt(4, lambda batch=batch: client.publish_many(batch))  # type: ignore[misc]
             self.sendings.told(batch, outcome)
-            await self.pause(0.3, 1.2)
+            await self.pause(0.5, 1.8)
 
     async def examine(self, client: GridClient) -> Findings:
         found = Findings()

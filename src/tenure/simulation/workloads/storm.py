@@ -45,7 +45,7 @@ class Storm(Workload):
         while self.world.working or publisher.doubtful:
             batch = publisher.doubtful
             if self.world.working:
-                jobs = self.random.choices(self.jobs, k=self.random.choice((3, 12, 24)))
+                jobs = self.random.choices(self.jobs, k=self.random.choice((3, 12, 28)))
                 batch += [(job, self.sent[job].next()) for job in jobs]
             ids = [f"{job} {n}" for job, n in batch]
             deadline_s = self.random.choice((0.02, 0.5, 5.0))
@@ -57,7 +57,7 @@ class Storm(Workload):
                 for job, n in batch:
                     self.sent[job].acknowledged.add(n)
                 publisher.doubtful = []
-            await self.pause(0.3, 1.5)
+            await self.pause(0.5, 2.0)
 
     async def examine(self, client: GridClient) -> Findings:
         found = Findings()

@@ -85,7 +85,7 @@ class Topics(Workload):
                 message = self.sendings.message("news", sender)
                 outcome = await self.world.attempt(1, lambda message=message: client.publish_topic(*message))  # type: ignore[misc]
                 self.sendings.told([message], outcome)
-            await self.pause(0.2, 1.0)
+            await self.pause(0.5, 1.5)
 
     async def examine(self, client: GridClient) -> Findings:
         found = Findings()

@@ -79,14 +79,14 @@ class Transfers(Workload):
 
     async def _order(self, client: GridClient) -> None:
         while self.world.working:
-            batch = [self._one() for _ in range(self.random.choice((6, 15, 30)))]
+            batch = [self._one() for _ in range(self.random.choice((6, 20, 40)))]
             outcome = await self.world.attempt(len(batch), lambda batch=batch: client.publish_many(batch))  # type: ignore[misc]
             doubtful: set[int] = set()
             if isinstance(outcome.error, Backlogged):
                 doubtful = {body["order"] for _, body in outcome.error.unstored}  # type: ignore[index]
             if outcome.done or isinstance(outcome.error, Backlogged):
                 self.acknowledged |= {body["order"] for _, body in batch} - doubtful
-            await self.pause(0.3, 1.2)
+            await self.pause(0.5, 2.0)
 
     def _one(self) -> tuple[str, dict[str, Any]]:
         giver = self.random.choice(self.jobs)
