@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from tenure.scheduler.grid.memory import Fault
+from tenure.scheduler.grid.port import Map
 from tenure.simulation import scripts
 from tenure.simulation.processes import ClientProcess, NodeProcess, Process, start_node
 from tenure.simulation.stage import World
 from tenure.simulation.watched import Ambush, Call
-from tenure.scheduler.grid.port import Map
 
 __all__ = ["Chaos"]
 

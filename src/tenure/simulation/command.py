@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         return _simulate(options)
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever it is, it must not look like a violation
         _warn(f"the simulator broke; this says nothing about the engine\n{traceback.format_exc()}")
         return BROKEN
 
@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
     parser.add_argument("--trace", action="store_true", help="print everything that happened in each run")
     parser.add_argument("--keep-going", action="store_true", help="run all seeds, whatever is found")
-    parser.add_argument("--without", choices=DEFENCES, metavar="DEFENCE", help="switch off one of the engine's defences")
+    parser.add_argument("--without", choices=DEFENCES, metavar="DEFENCE", help="switch off a defence of the engine")
     parser.add_argument("--list-defences", action="store_true", help="name them, one a line")
     return parser
 

@@ -5,6 +5,7 @@ What is *wrong* can never become right; what is *waiting* must become right unti
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 __all__ = ["Findings", "Sent", "judge_all", "judge_increasing", "judge_sender"]
 
@@ -42,7 +43,7 @@ def judge_sender(where: str, seen: Sequence[int], sent: Sent, *, ordered: bool =
         found.wrong.append(f"{where}: applied twice: {_doubles(seen)}")
     if unsent := sorted(set(seen) - set(sent.numbers)):
         found.wrong.append(f"{where}: applied, and never sent: {unsent}")
-    if ordered and any(a > b for a, b in zip(seen, seen[1:], strict=False)):
+    if ordered and any(a > b for a, b in pairwise(seen)):
         found.wrong.append(f"{where}: out of the sender's order: {list(seen)}")
     missing = sorted(sent.acknowledged - set(seen))
     overtaken = [n for n in missing if ordered and seen and n < max(seen)]

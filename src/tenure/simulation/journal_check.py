@@ -36,7 +36,7 @@ class JournalCheck(Watcher):
             return
         known = self._records.setdefault(partition, {})
         before = known.get(record.id)
-        if before is not None and (before.after, before.kind, before.epoch) != (record.after, record.kind, record.epoch):
+        if before is not None and _told(before) != _told(record):
             self._wrong.append(f"partition {partition}: record {record.id} was written with two contents")
         known[record.id] = record
         if record.kind == RecordKind.OPENING:
@@ -44,11 +44,8 @@ class JournalCheck(Watcher):
         for watcher in tuple(self.watchers):
             watcher(writer, partition, int.from_bytes(key, "big"), record)
         if self._trace.detailed or record.kind != RecordKind.TURNS:
-            kind = KINDS[record.kind]
-            slot = int.from_bytes(key, "big")
-            self._trace.tell(
-                writer, f"writes {kind} {record.id} of epoch {record.epoch} into slot {partition}.{slot}, after {record.after or 'nothing'}"
-            )
+            place = f"slot {partition}.{int.from_bytes(key, 'big')}, after {record.after or 'nothing'}"
+            self._trace.tell(writer, f"writes {KINDS[record.kind]} {record.id} of epoch {record.epoch} into {place}")
 
     def acknowledged(self, writer: str, partition: int, key: bytes, value: bytes) -> None:
         record = self._decode(partition, key, value)
@@ -57,7 +54,8 @@ class JournalCheck(Watcher):
             return
         self._acknowledged.setdefault(partition, {})[record.id] = writer
         if self._trace.detailed:
-            self._trace.tell(writer, f"is told that {record.id} is committed, in slot {partition}.{int.from_bytes(key, 'big')}")
+            slot = f"{partition}.{int.from_bytes(key, 'big')}"
+            self._trace.tell(writer, f"is told that {record.id} is committed, in slot {slot}")
 
     def _decode(self, partition: int, key: bytes, value: bytes) -> Record | None:
         try:
@@ -113,3 +111,8 @@ class JournalCheck(Watcher):
                     f"partition {partition}: {record.node} committed {record.id} in epoch {record.epoch}, which was "
                     f"{node}'s epoch {epoch}"
                 )
+
+
+def _told(record: Record) -> tuple[str, int, int]:
+    """What must not change about a record once it has an id."""
+    return record.after, record.kind, record.epoch

@@ -13,14 +13,14 @@ from tenure.scheduler.draft import Draft
 from tenure.scheduler.grid.memory import Faults
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.inlanes import InLanes
-from tenure.scheduler.journal import Journal, TenureOver
+from tenure.scheduler.journal import Journal
 from tenure.scheduler.state import PartitionState
 from tenure.scheduler.tenure import Tenure
 from tenure.scheduler.wire import Batch, Record, decode, encode
 
 __all__ = ["DEFENCES", "without"]
 
-Mutant = Callable[[ExitStack], None]
+Mutant = Callable[[ExitStack], object]
 MUTANTS: dict[str, Mutant] = {}
 
 
@@ -136,7 +136,8 @@ def _cut_anew(self: Courier) -> None:
         envelopes = [envelope for _, slot in slots for envelope in decode(slot, Batch).envelopes]
         first, *rest = [n for n, _ in slots]
         self._below[partition] = first
-        self.send([(partition, first, encode(Batch(envelopes))), *((partition, n, encode(Batch([]))) for n in rest)], [])
+        fillers = [(partition, n, encode(Batch([]))) for n in rest]
+        self.send([(partition, first, encode(Batch(envelopes))), *fillers], [])
     self.send([], [(client, answer) for (client, _), answer in self.tenure.state.answers.items()])
 
 
@@ -156,7 +157,8 @@ async def _never_sweep(self: Tenure) -> None:
 
 def _acknowledge_without_backup(stack: ExitStack) -> None:
     """The stock settings of Hazelcast: a write that no backup holds is a success."""
-    stack.enter_context(patch.object(Faults, "fail_on_indeterminate", property(lambda self: False, lambda self, on: None), create=True))
+    never = property(lambda self: False, lambda self, on: None)
+    stack.enter_context(patch.object(Faults, "fail_on_indeterminate", never, create=True))
 
 
 MUTANTS["indeterminate-flag"] = _acknowledge_without_backup

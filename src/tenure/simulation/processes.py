@@ -89,7 +89,7 @@ class NodeProcess(Process):
         try:
             with self.scope:
                 await self.node.run()
-        except (Exception, BaseExceptionGroup) as error:
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - `blame` judges it, and ends the run
             world.blame(self.name, error)
         if not self.ended and not self.drained:
             world.violate(f"{self.name} has ended, and nobody asked it to")
@@ -133,7 +133,7 @@ async def run_client(world: World, drive: Drive, *, register: Callable[[ClientPr
             register(process)
         try:
             await process.run(drive)
-        except (Exception, BaseExceptionGroup) as error:
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - `blame` judges it, and ends the run
             world.blame(process.name, error)
             return
         if not process.scope.cancelled_caught:

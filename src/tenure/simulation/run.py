@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 import trio
@@ -87,7 +88,8 @@ async def _run(outcome: Outcome, workloads: Sequence[type[Workload]], clock: _Cl
         works = [workload(world) for workload in workloads or _choose(dice)]
         outcome.operations, outcome.violations = world.operations, world.violations
         outcome.workloads = [type(work).__name__ for work in works]
-        outcome.trace.tell("plan", f"{world.plan.nodes} nodes, {world.plan.members} members, {world.plan.partitions} partitions")
+        plan = world.plan
+        outcome.trace.tell("plan", f"{plan.nodes} nodes, {plan.members} members, {plan.partitions} partitions")
         try:
             await _whole(world, works)
         finally:
@@ -111,7 +113,7 @@ async def _whole(world: World, works: list[Workload]) -> None:
     async with trio.open_nursery() as drives:
         for work in works:
             for drive in work.drives():
-                drives.start_soon(lambda drive=drive: run_client(world, drive, register=chaos.clients.append))
+                drives.start_soon(partial(run_client, world, drive, register=chaos.clients.append))
         await chaos.run()
         world.working = False
         await chaos.heal()

@@ -98,9 +98,9 @@ async def weak_tail(chaos: "Chaos") -> None:
     await trio.sleep(chaos.dice.choice((0.0, 0.3, 1.0)))
     _kill_primary(chaos, partition)
     await trio.sleep(chaos.dice.choice((0.0, 1.5)))
-    if (found := world.journal.owners.get(partition)) is not None:
+    if (newest := world.journal.owners.get(partition)) is not None:
         for node in chaos.awake():
-            if node.name == found and len(chaos.awake()) > 1:
+            if node.name == newest and len(chaos.awake()) > 1:
                 world.struck("node-killed", f"{node.name}, which has read a weak record")
                 node.kill()
 
@@ -169,7 +169,8 @@ async def _stall_reader(chaos: "Chaos", partition: int, slot: int) -> "NodeProce
     reader: NodeProcess | None = None
 
     def fits(call: Call) -> bool:
-        return call.map is Map.JOURNAL and call.partition == partition and not call.writes and key in (call.result or ())
+        is_journal = call.map is Map.JOURNAL and call.partition == partition
+        return is_journal and not call.writes and key in (call.result or ())
 
     def lie_in_wait(node: "NodeProcess") -> None:
         def strike() -> None:

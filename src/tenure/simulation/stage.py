@@ -110,7 +110,7 @@ class World:
         found = self._outside.get(kind)
         if found is None:
             found = self._outside[kind] = kind()
-        return found  # type: ignore[no-any-return]
+        return found
 
     def slowest_clock_ms(self) -> int:
         """What every node agrees has passed."""

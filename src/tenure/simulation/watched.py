@@ -12,7 +12,7 @@ from tenure.scheduler.grid.memory.shard import Shard
 from tenure.scheduler.grid.memory.side import Side
 from tenure.scheduler.grid.port import Map
 
-__all__ = ["Ambush", "Call", "Watcher", "WatchedCluster", "WatchedGrid"]
+__all__ = ["Ambush", "Call", "WatchedCluster", "WatchedGrid", "Watcher"]
 
 
 class Watcher:

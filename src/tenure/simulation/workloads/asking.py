@@ -55,9 +55,10 @@ class Asking(Workload):
                     1, lambda job=job, question=question, id=id: client.ask(job, question, id=id, deadline_s=3.0)  # type: ignore[misc]
                 )
                 if outcome.done:
-                    before = self.answers[job].setdefault(question, outcome.result)
-                    if before != outcome.result:
-                        self.world.violate(f"{job} answered {id!r} with {before}, and asked again with {outcome.result}")
+                    answer: Any = outcome.result
+                    before = self.answers[job].setdefault(question, answer)
+                    if before != answer:
+                        self.world.violate(f"{job} answered {id!r} with {before}, and asked again with {answer}")
                     self.sent[job].acknowledged.add(question)
             await self.pause(0.5, 1.5)
 

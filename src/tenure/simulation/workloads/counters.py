@@ -51,7 +51,7 @@ class Sendings:
             stored = batch
         elif isinstance(outcome.error, Backlogged):
             unstored = outcome.error.unstored
-            doubtful = {(to.name if isinstance(to, Topic) else to, *body) for to, body in unstored}  # type: ignore[misc]
+            doubtful = {(to.name if isinstance(to, Topic) else to, *body) for to, body in unstored}
             stored = [(to, body) for to, body in batch if (to, *body) not in doubtful]
         else:
             stored = []

@@ -1,6 +1,7 @@
 """Lives of jobs: created, removed and created again under the same id, paused and resumed in between."""
 
 from collections import defaultdict
+from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
 from tenure.scheduler.client import GridClient
@@ -97,21 +98,23 @@ class Lifecycle(Workload):
     async def _live(self, client: GridClient, id: str) -> None:
         sent, attempt, directory = self.sent[id], self.world.attempt, client.directory
         while self.world.working:
-            # Whatever there was: it was not known to be gone.
-            while not (await attempt(1, lambda: directory.want(id, "removed", deadline_s=5.0))).done if sent.lives else False:
-                await self.pause(0.1, 0.5)
             if sent.lives:
+                # Whatever there was: it was not known to be gone.
+                await self._insist(lambda: directory.want(id, "removed", deadline_s=5.0))
                 sent.removed.add(sent.lives)
             sent.lives += 1
-            life = sent.lives
-            while not (await attempt(1, lambda: directory.schedule("mayfly", id, {"life": life}, deadline_s=5.0))).done:
-                await self.pause(0.1, 0.5)
+            born = {"life": sent.lives}
+            await self._insist(lambda born=born: directory.schedule("mayfly", id, born, deadline_s=5.0))  # type: ignore[misc]
             for _ in range(self.random.randint(1, 4)):
-                await self._one_message(client, id, life)
+                await self._one_message(client, id, sent.lives)
                 if self.random.random() < 0.2:
                     await attempt(1, lambda: directory.want(id, "paused", deadline_s=4.0))
                     await attempt(1, lambda: directory.want(id, "running", deadline_s=4.0))
                 await self.pause(0.2, 1.0)
+
+    async def _insist(self, call: Callable[[], Awaitable[object]]) -> None:
+        while not (await self.world.attempt(1, call)).done:
+            await self.pause(0.1, 0.5)
 
     async def _one_message(self, client: GridClient, id: str, life: int) -> None:
         sent = self.sent[id]
@@ -148,5 +151,6 @@ class Lifecycle(Workload):
                     continue
             if "chronicle" in read:
                 ends = [end for end in read["chronicle"].ends if end["id"] == id]
-                found.add(judge_lives(id, sent, ends, living, [letter["message"] for letter in letters if letter["to"] == id]))
+                buried = [letter["message"] for letter in letters if letter["to"] == id]
+                found.add(judge_lives(id, sent, ends, living, buried))
         return found

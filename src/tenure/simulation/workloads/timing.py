@@ -1,5 +1,6 @@
 """Timers and crons: fired once for each due time, whoever runs the job and whatever the clocks say."""
 
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from tenure.scheduler.client import GridClient
@@ -69,7 +70,7 @@ def judge_crons(id: str, rings: list[int], since_ms: int, until_ms: int, *, catc
     found = judge_increasing(id, "the time it rang for", rings)
     if odd := [ring for ring in rings if ring % MINUTE_MS or ring <= since_ms]:
         found.wrong.append(f"{id} rang for what is no full minute after its start: {odd}")
-    if catches_up and any(b - a != MINUTE_MS for a, b in zip(rings, rings[1:], strict=False)):
+    if catches_up and any(b - a != MINUTE_MS for a, b in pairwise(rings)):
         found.wrong.append(f"{id} left out minutes, and should have caught up: {rings}")
     if catches_up and (rings[-1] if rings else since_ms) + 2 * MINUTE_MS < until_ms:
         found.waiting.append(f"{id} has not caught up yet: {rings[-1:]} at {until_ms}")

@@ -83,7 +83,7 @@ class Transfers(Workload):
             outcome = await self.world.attempt(len(batch), lambda batch=batch: client.publish_many(batch))  # type: ignore[misc]
             doubtful: set[int] = set()
             if isinstance(outcome.error, Backlogged):
-                doubtful = {body["order"] for _, body in outcome.error.unstored}  # type: ignore[index]
+                doubtful = {body["order"] for _, body in outcome.error.unstored}
             if outcome.done or isinstance(outcome.error, Backlogged):
                 self.acknowledged |= {body["order"] for _, body in batch} - doubtful
             await self.pause(0.5, 2.0)
