@@ -47,11 +47,25 @@ class Call(Invocation):
     __slots__ = ("_connection", "about", "caller", "ended", "error", "result", "sends", "serial", "task")
 
     def __init__(
-        self, caller: "Caller", request: OutboundMessage, decode: Decode, partition: int, about: About, **options: Any
+        self,
+        caller: "Caller",
+        request: OutboundMessage,
+        decode: Decode,
+        partition: int,
+        about: About,
+        *,
+        connection: Any = None,
+        event_handler: Any = None,
+        urgent: bool = False,
     ) -> None:
-        self.sends = 0
-        super().__init__(request, partition, response_handler=decode, **options)  # type: ignore[no-untyped-call]
+        # Not by way of the client's own constructor: it would make a future, and that one two locks.
+        self.request, self.partition_id, self.response_handler = request, partition, decode
+        self.connection, self.event_handler, self.urgent = connection, event_handler, urgent
+        self.uuid = self.timeout = self.pending_response = self._connection = None
+        self.backup_acks_received, self.backup_acks_expected = 0, -1
+        self.pending_response_received_time = -1
         self.future = self  # type: ignore[assignment]  # it does what the client does with a future
+        self.sends = 0
         self.caller = caller
         self.about = about
         self.ended = False

@@ -15,6 +15,7 @@ from hazelcast.config import Config, ReconnectMode
 from hazelcast.connection import Connection
 from hazelcast.errors import AuthenticationError, ClientNotAllowedInClusterError, InvalidConfigurationError
 
+from tenure.scheduler.grid.hazelcast.reactor import quicken
 from tenure.scheduler.grid.hazelcast.settings import HazelcastSettings
 
 __all__ = ["TenureClient"]
@@ -45,6 +46,7 @@ class TenureClient(HazelcastClient):
             lambda connection: self._on_change("connection", connection),
         )
         self.lifecycle_service.add_listener(lambda state: self._on_change("lifecycle", state))
+        quicken(self._reactor)
         self._reactor.add_timer(_WATCH_PERIOD_S, self._watch)
         super()._start()  # type: ignore[no-untyped-call]  # the client is half typed
 

@@ -48,6 +48,7 @@ def jvm_command(settings: MemberSettings, java: Java, jar: Path, config: Path, a
         "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
         f"-Dhazelcast.config={config}",
         "-Dhazelcast.ignoreXxeProtectionFailures=true",  # smaller Javas have no XML parser that offers it
+        "-Dhazelcast.operation.response.thread.count=0",  # answers of other members: a thread less to wake, each time
         *settings.jvm_options,
         "-cp",
         str(jar),
