@@ -36,6 +36,8 @@ class Courier:
         self._news: dict[int, int] = {}
         self._answered: list[tuple[bytes, int]] = []
         self._wake = trio.Event()
+        self._limit = trio.Semaphore(POSTS_AT_ONCE_MAX)
+        self._nursery: trio.Nursery | None = None
 
     def resume(self) -> None:
         """Send what the last tenure may not have sent."""
@@ -57,7 +59,9 @@ class Courier:
         for client, answer in answers:
             by_client[client].append(answer)
         self._answers.extend(by_client.items())
-        self._wake.set()
+        self._start_what_may()
+        if self._answers or self._slots:
+            self._wake.set()
 
     def confirmed(self) -> tuple[dict[int, int], list[tuple[bytes, int]]]:
         """What has arrived since the last time this was asked, for the next record."""
@@ -71,26 +75,37 @@ class Courier:
 
     async def run(self) -> None:
         """Send until cancelled."""
-        limit = trio.Semaphore(POSTS_AT_ONCE_MAX)
-        async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as self._nursery:
             while True:
-                while self._answers or self._slots:
-                    await limit.acquire()
-                    if self._answers:
-                        nursery.start_soon(self._answer, *self._answers.popleft(), limit)
-                    else:
-                        nursery.start_soon(self._post, *self._slots.popleft(), limit)
                 self._wake = trio.Event()
-                await self._wake.wait()
+                self._start_what_may()
+                if self._answers or self._slots:
+                    async with self._limit:  # when one has ended
+                        pass
+                else:
+                    await self._wake.wait()
 
-    async def _post(self, partition: int, n: int, slot: bytes, limit: trio.Semaphore) -> None:
+    def _start_what_may(self) -> None:
+        if self._nursery is None:
+            return
+        while self._answers or self._slots:
+            try:
+                self._limit.acquire_nowait()
+            except trio.WouldBlock:
+                return
+            if self._answers:
+                self._nursery.start_soon(self._answer, *self._answers.popleft())
+            else:
+                self._nursery.start_soon(self._post, *self._slots.popleft())
+
+    async def _post(self, partition: int, n: int, slot: bytes) -> None:
         key, attempt = slot_key(self.sender, self.host.incarnation, n), 0
         try:
             while not await self._set(partition, key, slot):
                 attempt += 1
                 await self.tenure.journal.pause(attempt)
         finally:
-            limit.release()
+            self._limit.release()
         self._arrived(partition, n, slot)
 
     async def _set(self, partition: int, key: bytes, slot: bytes) -> bool:
@@ -114,7 +129,7 @@ class Courier:
         if was_full and not self.tenure.outbox_is_full():
             self.tenure.wake()
 
-    async def _answer(self, client: bytes, answers: list[Answer], limit: trio.Semaphore) -> None:
+    async def _answer(self, client: bytes, answers: list[Answer]) -> None:
         grid, partition = self.host.grid, client_partition(client, self.host.grid.partition_count)
         ttl_s = self.tenure.settings.reply_ttl_s
         attempt = 0
@@ -132,5 +147,5 @@ class Courier:
                     attempt += 1
                     await self.tenure.journal.pause(attempt)
         finally:
-            limit.release()
+            self._limit.release()
         self._answered.extend((client, answer.n) for answer in answers)
