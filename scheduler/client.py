@@ -27,10 +27,11 @@ from tenure.scheduler.errors import (
 )
 from tenure.scheduler.grid.port import EntryEvent, Grid, GridError, Map
 from tenure.scheduler.jobtype import Registry, registry
-from tenure.scheduler.keys import WATERMARK, checked_address, client_partition, partition_of, reply_key
+from tenure.scheduler.keys import checked_address, client_partition, partition_of, reply_key
 from tenure.scheduler.outlanes import Action, OutLane, Step, Ticket
 from tenure.scheduler.settings import ClientSettings
 from tenure.scheduler.topic import Topic
+from tenure.scheduler.watermark import announced
 from tenure.scheduler.wire import EMPTY, Answer, Envelope, Kind, decode
 
 __all__ = ["GridClient", "open_client"]
@@ -248,9 +249,11 @@ class GridClient:
                 lane.looked(gone)
                 return gone
             elif step.action is Action.BEGIN:
-                stored = await self.grid.get(Map.HEADS, partition, WATERMARK)
-                watermark = decode(stored, int) if stored is not None else 0
-                lane.begun(watermark, self.now_ms(), trio.current_time())
+                begun_s = trio.current_time()  # before it is known, so that no later watermark is taken for older
+                watermark = await announced(self.grid, partition)
+                if watermark is None:
+                    return False
+                lane.begun(watermark, self.now_ms(), begun_s)
             else:
                 self._tell(lane.give_up())
         except GridError:

@@ -1,19 +1,25 @@
 """Forgetting the lanes of clients that are gone, so that cursors don't grow for ever.
 
-A lane is forgotten when nothing came for its lifetime by this tenure's own clock, its birth is as long
-ago by the wall clock, and `put_if_absent` has proved that its next slot is empty (a read proves nothing).
-A journaled watermark makes forgotten lanes dead, not new; it is published, and clients begin their lanes
-above it.
+    silent ──► a watermark is announced ──► patience, then a scan ──► the next slot proved empty ──► journaled
+
+A lane is silent when nothing came for its lifetime by this tenure's own clock, and its birth is as long ago by
+the wall clock. It is forgotten when `put_if_absent` has proved that its next slot is empty (a read proves
+nothing). A journaled watermark makes forgotten lanes dead, not new.
+
+It would also kill the young lane of a client whose clock is behind. So it is announced first, and clients begin
+above it. Who began before that can be told 'stored' for half a lifetime by its own clock; then a scan hears all
+that was stored, and as long as such a lane waits to be taken, nothing is forgotten. The rules are those of
+`tests/models/lanes_model.py`; no wall clock counts for them.
 """
 
 from typing import TYPE_CHECKING
 
 import trio
 
-from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.grid.port import Map
 from tenure.scheduler.inlanes import PROOF
-from tenure.scheduler.keys import WATERMARK, is_partition_sender, slot_key
-from tenure.scheduler.wire import encode
+from tenure.scheduler.keys import is_partition_sender, slot_key
+from tenure.scheduler.watermark import announce
 
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Forgetting"]
 
 AT_ONCE_MAX = 100
+Cursor = tuple[int, int]
 
 
 class Forgetting:
@@ -30,7 +37,7 @@ class Forgetting:
         self.tenure = tenure
         self._begun_s = trio.current_time()
         self._heard_s: dict[bytes, float] = {}
-        self._published = 0
+        self._announced, self._announced_s = 0, 0.0
 
     def heard(self, sender: bytes) -> None:
         """A slot of this sender was taken."""
@@ -38,12 +45,21 @@ class Forgetting:
 
     async def sweep(self) -> None:
         """Forget what has been silent for long enough. Raises `GridError`."""
-        for sender, (lane, n) in self._silent():
-            if await self._prove_empty(slot_key(sender, lane, n)):
-                self._forget(sender, (lane, n))
-        await self._publish()
+        silent = self._silent()
+        dead = [(sender, cursor) for sender, cursor in silent if cursor[0] <= self._announced]
+        if not dead:
+            await self._announce(max([self.tenure.state.watermark, *(lane for _, (lane, _) in silent)]))
+        elif trio.current_time() >= self._announced_s + self.tenure.settings.lane_lifetime_s:
+            await self._forget_all(dead)
 
-    def _silent(self) -> list[tuple[bytes, tuple[int, int]]]:
+    async def _announce(self, watermark: int) -> None:
+        if watermark > self._announced:
+            grid, partition = self.tenure.host.grid, self.tenure.partition
+            # None: the next sweep tries again.
+            self._announced = await announce(grid, partition, watermark) or 0
+            self._announced_s = trio.current_time()
+
+    def _silent(self) -> list[tuple[bytes, Cursor]]:
         lifetime_s = self.tenure.settings.lane_lifetime_s
         now_s, now_ms = trio.current_time(), self.tenure.host.now_ms()
         if now_s - self._begun_s < lifetime_s:
@@ -57,6 +73,17 @@ class Forgetting:
         ]
         return silent[:AT_ONCE_MAX]
 
+    async def _forget_all(self, dead: list[tuple[bytes, Cursor]]) -> None:
+        tenure = self.tenure
+        async for page in tenure.host.grid.scan(Map.INBOX, tenure.partition):
+            for entry in page:
+                tenure.offer_slot(entry.key, entry.value)
+        if tenure.inlanes.is_beginning_below(self._announced):
+            return
+        for sender, (lane, n) in dead:
+            if await self._prove_empty(slot_key(sender, lane, n)):
+                self._forget(sender, (lane, n))
+
     async def _prove_empty(self, key: bytes) -> bool:
         # What we put there is no batch, on purpose, and lies below the watermark once it counts.
         grid, partition = self.tenure.host.grid, self.tenure.partition
@@ -64,7 +91,7 @@ class Forgetting:
         # Ours of an earlier try, or a former tenure's; such an answer may be out of date, a conditional write is not.
         return there is None or (there == PROOF and await grid.replace_if_same(Map.INBOX, partition, key, PROOF, PROOF))
 
-    def _forget(self, sender: bytes, cursor: tuple[int, int]) -> None:
+    def _forget(self, sender: bytes, cursor: Cursor) -> None:
         tenure = self.tenure
         if tenure.inlanes.cursors.get(sender) != cursor or sender in tenure.inlanes.waiting:
             return
@@ -76,12 +103,3 @@ class Forgetting:
         draft.consumed.append(slot_key(sender, *cursor))
         self._heard_s.pop(sender, None)
         tenure.want_commit()
-
-    async def _publish(self) -> None:
-        watermark = self.tenure.state.watermark
-        if watermark > self._published:
-            try:
-                await self.tenure.host.grid.set(Map.HEADS, self.tenure.partition, WATERMARK, encode(watermark))
-            except GridError:
-                return
-            self._published = watermark

@@ -134,6 +134,14 @@ class InLanes:
                 if cursor[0] != (last := max(slots)[0]) and (last, 0) not in slots:
                     yield slot_key(sender, last, 0)
 
+    def is_beginning_below(self, watermark: int) -> bool:
+        """Does the first slot of an unknown client wait, in a lane that this watermark would kill?"""
+        return any(
+            sender not in self.cursors and not is_partition_sender(sender) and n == 0 and lane <= watermark
+            for sender, slots in self.waiting.items()
+            for lane, n in slots
+        )
+
     def forget(self, sender: bytes) -> None:
         """This client's lane was proved to have ended."""
         lane, _ = self.cursors.pop(sender)

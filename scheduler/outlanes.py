@@ -34,7 +34,7 @@ class Action(Enum):
     """What a lane wants done."""
 
     BEGIN = auto()
-    """Read the partition's watermark, and say `begun(birth)`."""
+    """Learn the partition's announced watermark, and say `begun(…)`."""
     LOOK = auto()
     """Read whether the slot `key` is gone, and say `looked(gone)`."""
     WRITE = auto()
@@ -106,7 +106,10 @@ class OutLane:
         return max(0, self.n - max(1, self.settings.window_slots // 2))
 
     def begun(self, watermark: int, wall_ms: int, now_s: float) -> None:
-        """A new lane: born after every lane that the partition has forgotten, and after our own last one."""
+        """A new lane: born after every lane that the partition may forget, and after our own last one.
+
+        `now_s`: before the watermark was asked for.
+        """
         self.lane = self.last_lane = max(wall_ms, watermark + 1, self.last_lane + 1)
         self.begun_s, self.n = now_s, 0
         self.room_below = self.settings.window_slots

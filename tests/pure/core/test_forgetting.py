@@ -1,0 +1,171 @@
+"""Lanes of clients that are gone are forgotten; nothing that was acknowledged goes with them, whatever clocks say."""
+
+from contextlib import AbstractAsyncContextManager
+
+from tenure.scheduler.client import GridClient, open_client
+from tenure.scheduler.context import Context
+from tenure.scheduler.grid.memory import Fault
+from tenure.scheduler.grid.port import Map
+from tenure.scheduler.inlanes import PROOF
+from tenure.scheduler.jobtype import Job, JobType, Registry
+from tenure.scheduler.keys import WATERMARK, slot_key
+from tenure.scheduler.settings import ClientSettings
+from tenure.scheduler.watermark import announce, announced
+from tenure.scheduler.wire import Batch, decode, encode
+from tests.pure.core.bench import CLIENT, Bench, Opened, P, rest
+
+LIFETIME_S = 10.0
+SILENCE_S = 2 * LIFETIME_S + 5
+HOUR_MS = 3_600_000
+
+
+class Counter(Job):
+    seen: list[int] = []
+
+    def on_message(self, ctx: Context, message: int) -> None:
+        self.seen.append(message)
+
+
+COUNTER = JobType("counter", Counter)
+
+
+async def opened_for_a_while(bench: Bench) -> Opened:
+    opened = await bench.open(COUNTER, lane_lifetime_s=LIFETIME_S, sweep_s=0.5)
+    await bench.define("a", "counter")
+    return opened
+
+
+def client(bench: Bench, sender: bytes, *, behind_ms: int = 0) -> AbstractAsyncContextManager[GridClient]:
+    return open_client(
+        bench.grid(),
+        settings=ClientSettings(lane_lifetime_s=LIFETIME_S),
+        registry=Registry(COUNTER),
+        now_ms=lambda: bench.now_ms() - behind_ms,
+        sender=sender,
+    )
+
+
+async def publish_once(bench: Bench, message: int, sender: bytes = b"\x01gone123") -> None:
+    async with client(bench, sender) as gone:
+        await gone.publish("a", message)
+
+
+async def seen_by_all(bench: Bench) -> list[int]:
+    bench.lane = max(bench.lane, bench.now_ms())  # our own lane may have been forgotten, too
+    bench._sent = 0
+    return (await bench.state_of("a"))["seen"]  # type: ignore[no-any-return]
+
+
+async def test_a_silent_lane_is_forgotten_and_its_late_slots_are_dead(bench: Bench) -> None:
+    opened = await opened_for_a_while(bench)
+    await publish_once(bench, 1)
+    await rest(LIFETIME_S + 2)
+    (lane, n) = opened.state.cursors[b"\x01gone123"]
+    assert (n, opened.state.watermark) == (1, 0)
+    await rest(LIFETIME_S + 2)
+    assert (opened.state.cursors, opened.state.watermark) == ({}, lane)
+    for late in (0, 1):
+        key = slot_key(b"\x01gone123", lane, late)
+        await bench.grid().set(Map.INBOX, P, key, encode(Batch([bench.message("a", 7)])))
+    await rest(5)
+    assert await bench.keys(Map.INBOX) == []
+    assert await seen_by_all(bench) == [1]
+
+
+async def test_a_lane_whose_next_slot_was_stored_is_not_forgotten(bench: Bench) -> None:
+    opened = await opened_for_a_while(bench)
+    await publish_once(bench, 1)
+    await rest(1)
+    lane, n = opened.state.cursors[b"\x01gone123"]
+    # Nobody hears of the slot: no event, and no scan shows it.
+    opened.tenure.offer_slot = lambda key, value: True  # type: ignore[method-assign]
+    await bench.grid().set(Map.INBOX, P, slot_key(b"\x01gone123", lane, n), encode(Batch([bench.message("a", 2)])))
+    await rest(SILENCE_S)
+    assert opened.state.cursors == {b"\x01gone123": (lane, n)}
+    del opened.tenure.offer_slot
+    await rest(5)
+    assert await seen_by_all(bench) == [1, 2]
+
+
+async def test_a_client_whose_clock_is_behind_and_whose_read_fails_loses_nothing(bench: Bench) -> None:
+    opened = await opened_for_a_while(bench)
+    await publish_once(bench, 1)
+    await rest(SILENCE_S)
+    assert opened.state.watermark
+    bench.faults.once(Fault.ABSENT, map=Map.HEADS, times=3)
+    bench.faults.once(Fault.STALE_TAKEN, map=Map.HEADS)
+    async with client(bench, b"\x01behind1", behind_ms=HOUR_MS) as behind:
+        await behind.publish("a", 2)
+    await rest(5)
+    assert await seen_by_all(bench) == [1, 2]
+
+
+async def test_nothing_is_forgotten_while_a_lane_that_it_would_kill_waits_to_be_taken(bench: Bench) -> None:
+    opened = await bench.open(COUNTER, lane_lifetime_s=LIFETIME_S, sweep_s=0.5, mailbox_messages_max=2)
+    await bench.define("a", "counter", wanted="paused")
+    await publish_once(bench, 1)
+    await publish_once(bench, 2, b"\x01alsogon")
+    await rest(1)
+    async with client(bench, b"\x01behind1", behind_ms=HOUR_MS) as behind:
+        await behind.publish("a", 3)
+    await rest(SILENCE_S)
+    assert b"\x01behind1" in opened.tenure.inlanes.waiting, "its job's mailbox is full"
+    assert opened.state.watermark == 0
+    await bench.define("a", "counter", revision=2)
+    await rest(SILENCE_S)
+    assert opened.state.watermark
+    assert await seen_by_all(bench) == [1, 2, 3]
+
+
+async def test_what_began_before_the_watermark_was_announced_is_heard_before_it_counts(bench: Bench) -> None:
+    """No event and no sweep: what finds it is the look that forgetting takes by itself."""
+    await bench.form()
+    await publish_once(bench, 1)
+    opened = await bench.open(COUNTER, hints=False, lane_lifetime_s=LIFETIME_S, sweep_s=1e6)
+    await bench.define("a", "counter")
+    await rest(LIFETIME_S + 1)
+    async with client(bench, b"\x01behind1", behind_ms=HOUR_MS) as behind:
+        await behind.publish("a", 2)
+    assert await announced(bench.grid(), P) == 0
+    await opened.tenure.forgetting.sweep()
+    assert await announced(bench.grid(), P) == opened.state.cursors[b"\x01gone123"][0]
+    await rest(LIFETIME_S - 1)
+    await opened.tenure.forgetting.sweep()
+    assert b"\x01gone123" in opened.state.cursors, "it has no patience"
+    assert b"\x01behind1" not in opened.state.cursors
+    await rest(2)
+    await opened.tenure.forgetting.sweep()
+    await rest(1)
+    assert opened.state.watermark == 0
+    assert opened.state.cursors[b"\x01behind1"][1] == 1
+    await opened.tenure.forgetting.sweep()
+    await rest(1)
+    assert b"\x01gone123" not in opened.state.cursors
+    assert opened.state.watermark
+
+
+async def test_a_lane_whose_forgetting_came_to_nothing_goes_on(bench: Bench) -> None:
+    opened = await opened_for_a_while(bench)
+    await bench.publish("a", 1)
+    await rest(1)
+    lane, n = opened.state.cursors[CLIENT]
+    await bench.grid().put_if_absent(Map.INBOX, P, slot_key(CLIENT, lane, n), PROOF)
+    await rest(2)
+    await bench.publish("a", 2, 3)
+    await rest(2)
+    assert (await bench.state_of("a"))["seen"] == [1, 2, 3]
+    assert await bench.keys(Map.INBOX) == []
+
+
+async def test_the_watermark_only_grows(bench: Bench) -> None:
+    grid = bench.grid()
+    assert await announced(grid, P) == 0
+    assert await announce(grid, P, 7) == 7
+    assert await announce(grid, P, 5) == 7
+    assert await announced(grid, P) == 7
+    bench.faults.once(Fault.STALE_TAKEN, map=Map.HEADS)
+    assert await announce(grid, P, 9) in (9, None)
+    stored = await grid.get(Map.HEADS, P, WATERMARK)
+    assert stored is not None
+    assert decode(stored, int) in (7, 9)
+    assert await announce(grid, P, 9) == 9
