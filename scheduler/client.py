@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from tenure.scheduler import errors
 from tenure.scheduler.directory import Directory
+from tenure.scheduler.elapsed import Elapsed
 from tenure.scheduler.errors import (
     AskFailed,
     Backlogged,
@@ -68,6 +69,7 @@ class GridClient:
         self.directory = Directory(self)
         self._nursery = nursery
         self._lanes: dict[int, OutLane] = {}
+        self._elapsed = Elapsed(now_ms)
         self._pumping: set[int] = set()
         self._settled: dict[Ticket, trio.Event] = {}
         self._buffer_bytes = 0
@@ -226,7 +228,7 @@ class GridClient:
         """Do what the lane says, until nothing waits. Not cancelled with any caller: a frozen slot is finished."""
         pauses = 0
         try:
-            while (step := lane.next_step(trio.current_time())) is not None:
+            while (step := lane.next_step(self._elapsed.now_s())) is not None:
                 before = lane.waiting_bytes
                 if await self._do(lane, partition, step):
                     pauses = 0
@@ -243,13 +245,13 @@ class GridClient:
         try:
             if step.action is Action.WRITE:
                 await self.grid.set(Map.INBOX, partition, step.key, step.value)
-                self._tell(lane.stored(trio.current_time()))
+                self._tell(lane.stored(self._elapsed.now_s()))
             elif step.action is Action.LOOK:
                 gone = await self.grid.get(Map.INBOX, partition, step.key) is None
                 lane.looked(gone)
                 return gone
             elif step.action is Action.BEGIN:
-                begun_s = trio.current_time()  # before it is known, so that no later watermark is taken for older
+                begun_s = self._elapsed.now_s()  # before it is known, so that no later watermark is taken for older
                 watermark = await announced(self.grid, partition)
                 if watermark is None:
                     return False

@@ -2,6 +2,8 @@
 
 from contextlib import AbstractAsyncContextManager
 
+import pytest
+
 from tenure.scheduler.client import GridClient, open_client
 from tenure.scheduler.context import Context
 from tenure.scheduler.grid.memory import Fault
@@ -169,3 +171,18 @@ async def test_the_watermark_only_grows(bench: Bench) -> None:
     assert stored is not None
     assert decode(stored, int) in (7, 9)
     assert await announce(grid, P, 9) == 9
+
+
+@pytest.mark.parametrize(("slept_ms", "goes_on"), [(500, True), (HOUR_MS, False), (-HOUR_MS, True)])
+async def test_a_machine_that_has_slept_begins_a_new_lane(bench: Bench, slept_ms: int, goes_on: bool) -> None:
+    """While it slept its lane may have been forgotten, and its own clock has seen nothing of it."""
+    opened = await opened_for_a_while(bench)
+    async with client(bench, b"\x01sleeper") as sleeper:
+        await sleeper.publish("a", 1)
+        await rest(1)
+        (lane, _) = opened.state.cursors[b"\x01sleeper"]
+        bench.skew_ms += slept_ms
+        await sleeper.publish("a", 2)
+        await rest(1)
+    assert (opened.state.cursors[b"\x01sleeper"] == (lane, 2)) is goes_on
+    assert (await bench.state_of("a"))["seen"] == [1, 2]
