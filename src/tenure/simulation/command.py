@@ -12,6 +12,7 @@ from tenure.simulation.run import Outcome, run_seed
 __all__ = ["main"]
 
 TRACE_LINES = 60
+PROGRESS_SEEDS = 100
 VIOLATION, USAGE, BROKEN = 1, 2, 3
 
 
@@ -40,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="S", help="the first seed")
     parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
     parser.add_argument("--trace", action="store_true", help="print everything that happened in each run")
-    parser.add_argument("--keep-going", action="store_true", help="run all seeds, whatever is found")
+    parser.add_argument("--keep-going", action="store_true", help="don't stop at the first seed with a violation")
     parser.add_argument("--without", choices=DEFENCES, metavar="DEFENCE", help="switch off a defence of the engine")
     parser.add_argument("--list-defences", action="store_true", help="name them, one a line")
     return parser
@@ -61,6 +62,9 @@ def _simulate(options: argparse.Namespace) -> int:
             summary.add(outcome)
             if outcome.violations or options.trace:
                 _show(outcome, options)
+            if outcome.violations and not options.keep_going:
+                break
+            _show_progress(summary, options)
     if not options.json:
         _say(
             f"{summary.seeds} seeds, {summary.violations} violations; {summary.seeds_per_minute:.0f} seeds a minute; "
@@ -70,6 +74,12 @@ def _simulate(options: argparse.Namespace) -> int:
     else:
         _say(summary.line())
     return VIOLATION if summary.violations else 0
+
+
+def _show_progress(summary: Summary, options: argparse.Namespace) -> None:
+    """Every now and then, for whoever sits in front of a terminal."""
+    if summary.seeds % PROGRESS_SEEDS == 0 and summary.seeds < options.seeds and sys.stderr.isatty():
+        _warn(f"{summary.seeds} of {options.seeds} seeds, {summary.violations} violations")
 
 
 def _show(outcome: Outcome, options: argparse.Namespace) -> None:
