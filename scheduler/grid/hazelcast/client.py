@@ -15,7 +15,7 @@ from hazelcast.config import Config, ReconnectMode
 from hazelcast.connection import Connection
 from hazelcast.errors import AuthenticationError, ClientNotAllowedInClusterError, InvalidConfigurationError
 
-from tenure.scheduler.grid.hazelcast.reactor import quicken
+from tenure.scheduler.grid.hazelcast.reactor import Serials, quicken
 from tenure.scheduler.grid.hazelcast.settings import HazelcastSettings
 
 __all__ = ["TenureClient"]
@@ -47,6 +47,7 @@ class TenureClient(HazelcastClient):
         )
         self.lifecycle_service.add_listener(lambda state: self._on_change("lifecycle", state))
         quicken(self._reactor)
+        self._invocation_service._next_correlation_id = Serials()  # type: ignore[assignment]
         self._reactor.add_timer(_WATCH_PERIOD_S, self._watch)
         super()._start()  # type: ignore[no-untyped-call]  # the client is half typed
 

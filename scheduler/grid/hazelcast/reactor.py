@@ -8,17 +8,23 @@ is idle, and the set is built once.
     reactor:  sleeping ──> ready sockets ──> read all, write what is queued ──> sleeping
 """
 
+import itertools
 import select
+import struct
 import threading
 import time
 from typing import Any, cast
 
+from hazelcast.protocol.client_message import Frame, InboundMessage
 from hazelcast.reactor import AsyncoreConnection, AsyncoreReactor, asyncore
 
-__all__ = ["quicken"]
+__all__ = ["Reader", "Serials", "quicken"]
 
 _POLL_MS = 10
 """The client's own: its timers are looked at so often."""
+_HEADER = struct.Struct("<iH")
+"""A frame's length, itself included, and its flags."""
+_FINAL = 1 << 13
 
 
 def quicken(reactor: AsyncoreReactor) -> None:
@@ -75,6 +81,7 @@ class _Connection(AsyncoreConnection):
         self._loop, self._wake = loop, wake
         self._writing = threading.Lock()
         super().__init__(*args)  # type: ignore[no-untyped-call]
+        self._reader = Reader(self._builder)  # type: ignore[assignment]
 
     def handle_write(self) -> None:
         with self._writing:
@@ -109,3 +116,61 @@ class _Connection(AsyncoreConnection):
         self.last_write_time = time.time()  # type: ignore[assignment]  # the client begins with 0
         self._reactor.bytes_sent += sent
         return sent
+
+
+class Reader:
+    """Takes a connection's bytes apart into frames, and puts these together into messages."""
+
+    def __init__(self, builder: Any) -> None:
+        self._builder = builder
+        self._bytes: bytes | bytearray = b""
+        """What came and is not yet read."""
+        self._wanted = _HEADER.size
+        """With fewer bytes than these there is nothing to be read."""
+        self._message: InboundMessage | None = None
+
+    @property
+    def length(self) -> int:
+        """How many bytes are not yet read."""
+        return len(self._bytes)
+
+    def read(self, data: bytes) -> None:
+        """These came."""
+        if not self._bytes:
+            self._bytes = data
+        elif isinstance(self._bytes, bytearray):
+            self._bytes += data
+        else:
+            self._bytes = bytearray(self._bytes) + data
+
+    def process(self) -> None:
+        """Pass on every message that is whole."""
+        data, at, end = self._bytes, 0, len(self._bytes)
+        if end < self._wanted:
+            return
+        self._wanted = _HEADER.size
+        try:
+            while end - at >= _HEADER.size:
+                size, flags = _HEADER.unpack_from(data, at)
+                if end - at < size:
+                    self._wanted = size
+                    return
+                frame = Frame(bytes(data[at + _HEADER.size : at + size]), flags)
+                at += size
+                message = self._message
+                if message is None:
+                    message = self._message = InboundMessage(frame)
+                else:
+                    message.add_frame(frame)
+                if flags & _FINAL:
+                    self._message = None
+                    self._builder.on_message(message)
+        finally:
+            self._bytes = data[at:] if at < end else b""
+
+
+class Serials:
+    """Numbers for requests: as the client's own, without its lock."""
+
+    def __init__(self) -> None:
+        self.get_and_increment = itertools.count(1).__next__
