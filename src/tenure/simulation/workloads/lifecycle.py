@@ -10,7 +10,7 @@ from tenure.scheduler.jobtype import Job, JobType
 from tenure.simulation.histories import Findings
 from tenure.simulation.workloads.base import Drive, Workload, states
 
-__all__ = ["Lifecycle", "judge_lives"]
+__all__ = ["Lifecycle", "Story", "judge_lives"]
 
 
 class Mayfly(Job):
@@ -40,8 +40,8 @@ class Chronicle(Job):
         self.ends.append(message)
 
 
-class _Sent:
-    """What was done to one id."""
+class Story:
+    """What was done to one id, and what its driver was told."""
 
     def __init__(self) -> None:
         self.lives = 0
@@ -53,7 +53,7 @@ class _Sent:
         """Lives whose removal was acknowledged."""
 
 
-def judge_lives(id: str, sent: _Sent, ends: list[dict[str, Any]], living: Mayfly | None, buried: list[int]) -> Findings:
+def judge_lives(id: str, sent: Story, ends: list[dict[str, Any]], living: Mayfly | None, buried: list[int]) -> Findings:
     """Each life starts once and ends once; a message belongs to one life at most, or is a dead letter."""
     found = Findings()
     lives = [end["life"] for end in ends]
@@ -89,7 +89,7 @@ class Lifecycle(Workload):
     types: ClassVar = (JobType("mayfly", Mayfly), JobType("chronicle", Chronicle))
 
     async def prepare(self, client: GridClient) -> None:
-        self.sent = {f"mayfly{n}": _Sent() for n in range(2)}
+        self.sent = {f"mayfly{n}": Story() for n in range(2)}
         await client.directory.schedule("chronicle", "chronicle", {})
 
     def drives(self) -> list[Drive]:
