@@ -19,6 +19,7 @@ class NodeInfo(Struct, frozen=True):
     id: str
     beat: int
     host: str = ""
+    """Where it runs: two of the same can see each other's processes. Empty: nobody can."""
     member: str = ""
     """The member that it is paired with."""
     types: dict[str, int] = {}
@@ -32,6 +33,10 @@ class NodeInfo(Struct, frozen=True):
     """The partitions that it has open."""
     lost: tuple[int, ...] = ()
     """The partitions that it should have, and whose heads are gone."""
+    follows: int = 0
+    """The version of the assignment that it has seen."""
+    born: int = 0
+    """When its process began, on its host's clock: with `pid`, which process it is."""
 
 
 class Assignment(Struct, frozen=True):

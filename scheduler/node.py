@@ -6,25 +6,26 @@ beat ──► who is there? ──► assignment (one value, compare-and-set) �
 import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
 
 from tenure.scheduler.assignment import Assignment, NodeInfo, assign
-from tenure.scheduler.errors import Final, TenureError
+from tenure.scheduler.errors import TenureError
 from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.handoffs import Handoffs
 from tenure.scheduler.host import Host
-from tenure.scheduler.journal import Journal, TenureOver
+from tenure.scheduler.serving import Serving
 from tenure.scheduler.tenure import Tenure
 from tenure.scheduler.wire import decode, encode
 
-__all__ = ["Listening", "Node"]
+__all__ = ["Listening", "Neighbours", "Node"]
 
 ASSIGNMENT = b"assignment"
 NODE_PREFIX = b"node/"
 LEADER_PATIENCE_BEATS = 8
-STILL_S = 0.1
-"""A journal that is followed and stands still for so long may have been cleared from under its follower."""
+FORGET_AFTER = 4
+"""A heart that stood still for so many times `gone_after_s` is no longer listed; it may come back."""
 
 
 class Listening(Protocol):
@@ -33,12 +34,31 @@ class Listening(Protocol):
     def __call__(self, node: "Node") -> AbstractAsyncContextManager[None]: ...
 
 
+class Neighbours(Protocol):
+    """Knows more of the processes beside this one than that their hearts stand still."""
+
+    host: str
+    born: int
+
+    def is_gone(self, node: NodeInfo) -> bool:
+        """Has it certainly ended?"""
+        ...
+
+
 class Node:
     """One Tenure process (or one of several in a simulation)."""
 
-    def __init__(self, host: Host, listening: Listening, *, name: str = "", pid: int = 0) -> None:
+    def __init__(
+        self,
+        host: Host,
+        listening: Listening,
+        *,
+        name: str = "",
+        pid: int = 0,
+        neighbours: "Neighbours | None" = None,
+    ) -> None:
         self.host, self.settings, self.grid = host, host.settings, host.grid
-        self.name, self.pid = name, pid
+        self.name, self.pid, self.neighbours = name, pid, neighbours
         self.tenures: dict[int, Tenure] = {}
         """The partitions that are open here."""
         self.lost: dict[int, str] = {}
@@ -48,7 +68,8 @@ class Node:
         """The live nodes, as this one sees them."""
         self.draining = False
         self._listening = listening
-        self._serving: dict[int, _Serving] = {}
+        self.handoffs = Handoffs(self)
+        self._serving: dict[int, Serving] = {}
         self._beats: dict[str, tuple[int, float]] = {}
         self._beat = 0
         self._beat_key = NODE_PREFIX + host.node.encode()
@@ -117,6 +138,8 @@ class Node:
         return NodeInfo(
             self.host.node,
             self._beat,
+            host=self.neighbours.host if self.neighbours is not None else "",
+            born=self.neighbours.born if self.neighbours is not None else 0,
             member=self.grid.ownership().paired or "",
             types={type.name: type.version for type in self.host.registry},
             draining=self.draining,
@@ -125,6 +148,7 @@ class Node:
             name=self.name,
             owned=tuple(self.tenures),
             lost=tuple(self.lost),
+            follows=self.assignment.version,
         )
 
     async def _see_nodes(self) -> None:
@@ -138,17 +162,31 @@ class Node:
                     except TenureError:
                         continue
                     nodes[info.id] = info
-        live = {}
+        live, silent = {}, []
         now_s = trio.current_time()  # after the scan: it may have taken long, and we been frozen meanwhile
         for id, info in nodes.items():
             beat, since_s = self._beats.get(id, (-1, now_s))
             if info.beat != beat:
+                since_s = now_s
                 self._beats[id] = (info.beat, now_s)
-                live[id] = info
+            if self.neighbours is not None and self.neighbours.is_gone(info):
+                silent.append(id)
             elif now_s - since_s < self.settings.gone_after_s:
                 live[id] = info
+            elif now_s - since_s >= FORGET_AFTER * self.settings.gone_after_s:
+                silent.append(id)
         live[self.host.node] = self.info()
         self.nodes = live
+        for id in silent:
+            if id != self.host.node:
+                await self._forget(id)
+
+    async def _forget(self, id: str) -> None:
+        self._beats.pop(id, None)
+        try:
+            await self.grid.delete(Map.NODES, 0, NODE_PREFIX + id.encode())
+        except GridError:
+            pass  # at the next beat, then
 
     # -- the assignment ---------------------------------------------------------------------------
 
@@ -207,10 +245,12 @@ class Node:
         self._hear()
         for partition, owner in enumerate(self.assignment.owners):
             serving = self._serving.get(partition)
-            if owner == me and serving is None and not self.draining:
+            if owner != me and serving is not None:
+                self.handoffs.give(serving, owner)
+            elif serving is not None:
+                self.handoffs.keep(partition)
+            elif owner == me and not self.draining:
                 self._begin(partition)
-            elif owner != me and serving is not None:
-                serving.close(self._successor(owner))
         if self.draining and not self._others():
             for serving in list(self._serving.values()):
                 serving.close("")
@@ -226,13 +266,14 @@ class Node:
             self._heard = members
             self.grid.hear(members)
 
-    def _successor(self, owner: str) -> str:
-        return owner if owner != self.host.node else ""
-
     def _begin(self, partition: int) -> None:
+        serving = self._serving[partition] = Serving(self, partition)
+        self.start(serving.run)
+
+    def start(self, task: Callable[..., Any], *args: Any) -> None:
+        """Run for as long as this node, or until it ends by itself."""
         assert self._nursery is not None
-        serving = self._serving[partition] = _Serving(self, partition)
-        self._nursery.start_soon(serving.run)
+        self._nursery.start_soon(task, *args)
 
     def ended(self, partition: int) -> None:
         """A serving has ended."""
@@ -242,84 +283,3 @@ class Node:
     def is_alive(self, id: str) -> bool:
         """Has this node's heart been heard lately?"""
         return id in self.nodes
-
-
-class _Serving:
-    """One partition on its way through this node: follow, open, serve, close; again if need be."""
-
-    def __init__(self, node: Node, partition: int) -> None:
-        self.node, self.host, self.partition = node, node.host, partition
-        self.scope = trio.CancelScope()
-        self._successor: str | None = None
-        self._opening = trio.CancelScope()
-        self._attempt = 0
-
-    def close(self, successor: str) -> None:
-        """Hand over."""
-        self._successor = successor
-        self._opening.cancel()
-        if (tenure := self.node.tenures.get(self.partition)) is not None:
-            tenure.close(successor)
-
-    async def run(self) -> None:
-        try:
-            with self.scope:
-                await self._serve()
-        finally:
-            self.node.tenures.pop(self.partition, None)
-            self.node.ended(self.partition)
-
-    async def _serve(self) -> None:
-        host, node = self.host, self.node
-        journal = Journal(
-            host.grid,
-            self.partition,
-            formation=host.formation,
-            settings=host.settings,
-            new_id=host.new_id,
-            random=host.random,
-            report=host.report,
-        )
-        try:
-            with self._opening:
-                await self._await_turn(journal)
-            if self._successor is not None:
-                return
-            await journal.open(host.node, host.now_ms)
-            node.lost.pop(self.partition, None)
-            tenure = node.tenures[self.partition] = make_tenure(host, journal)
-            if self._successor is not None:
-                tenure.close(self._successor)
-            await tenure.run(crashed=not journal.closed_before)
-        except TenureOver:
-            await trio.sleep(host.random.random() * host.settings.retry_pause_max_s)
-        except Final as error:
-            if self.partition not in node.lost:
-                host.report(str(error))
-            node.lost[self.partition] = str(error)
-            await trio.sleep(host.settings.lost_after_s)
-
-    async def _await_turn(self, journal: Journal) -> None:
-        """Until the last owner has closed, is gone, or has had time enough."""
-        host = self.host
-        deadline_s = trio.current_time() + host.settings.handoff_deadline_s
-        await journal.read()
-        progress = journal.slot, trio.current_time()
-        while True:
-            await journal.follow()
-            if journal.slot != progress[0]:
-                progress = journal.slot, trio.current_time()
-            elif trio.current_time() - progress[1] >= STILL_S:
-                await journal.keep_up()
-                progress = -1, trio.current_time()
-            state = journal.state
-            if state.closed_for is not None and state.closed_for in ("", host.node):
-                return
-            if state.epoch == 0 or state.owner == host.node or not self.node.is_alive(state.owner):
-                return
-            if trio.current_time() >= deadline_s:
-                return
-            await trio.sleep(host.settings.handoff_poll_s)
-
-
-make_tenure: Callable[[Host, Journal], Tenure] = Tenure

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Suspicion"]
 
-GROUP_MAX = 1024
+GROUP_FIRST, GROUP_MAX = 32, 1024
+"""What was ready at the crash goes in groups of these sizes, each twice the one before."""
 PATIENCE_S = 1.0
 """A suspect that has not killed anybody for so long has others beside it again."""
 
@@ -37,7 +38,7 @@ class Suspicion:
 
     def begin(self) -> None:
         """The last tenure did not close."""
-        self._group = 1
+        self._group = GROUP_FIRST
 
     def is_on(self) -> bool:
         """Must attempts be counted before they begin?"""

@@ -14,6 +14,7 @@ import trio
 from tenure.connect import parse_cluster, wall_clock_ms
 from tenure.listeners import listening
 from tenure.nodes.embedded import open_embedded as open_embedded_member
+from tenure.nodes.neighbours import Neighbours
 from tenure.scheduler.cluster import find_or_form
 from tenure.scheduler.grid.hazelcast import HazelcastGrid
 from tenure.scheduler.grid.port import Grid
@@ -38,7 +39,7 @@ async def open_embedded(registry: Registry, settings: NodeSettings | None = None
         host = Host(
             grid, name, registry, wall_clock_ms, cluster.formation, cluster.incarnation, settings or NodeSettings()
         )
-        node = Node(host, listening, name=name, pid=os.getpid())
+        node = Node(host, listening, name=name, pid=os.getpid(), neighbours=Neighbours())
         await nursery.start(node.run)
         yield grid
         await node.drain()

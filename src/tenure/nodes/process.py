@@ -25,6 +25,7 @@ from tenure.nodes.application import Application
 from tenure.nodes.embedded import open_embedded
 from tenure.nodes.errors import NotDrained, UnsafeMembers
 from tenure.nodes.guard import guard, join_cluster
+from tenure.nodes.neighbours import Neighbours
 from tenure.nodes.whereabouts import announced
 from tenure.scheduler.assignment import assign
 from tenure.scheduler.cluster import Cluster
@@ -213,7 +214,7 @@ def _node(grid: Grid, cluster: Cluster, options: NodeOptions, application: Appli
         options.settings,
     )
     hear: Listening = listening if options.listen else _deaf
-    return Node(host, hear, name=options.name, pid=os.getpid())
+    return Node(host, hear, name=options.name, pid=os.getpid(), neighbours=Neighbours())
 
 
 # -- leaving --------------------------------------------------------------------------------------

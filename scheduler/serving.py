@@ -1,0 +1,105 @@
+"""One partition on its way through a node: wait for it, open, serve, close; again if need be."""
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from tenure.scheduler.errors import Final
+from tenure.scheduler.journal import Journal, TenureOver
+from tenure.scheduler.state import PartitionState
+from tenure.scheduler.tenure import Tenure
+
+if TYPE_CHECKING:
+    from tenure.scheduler.node import Node
+
+__all__ = ["Serving"]
+
+STILL_S = 0.1
+"""A journal that is followed and stands still for so long may have been cleared from under its follower."""
+
+
+class Serving:
+    """One partition on its way through this node: follow, open, serve, close; again if need be."""
+
+    def __init__(self, node: "Node", partition: int) -> None:
+        self.node, self.host, self.partition = node, node.host, partition
+        self.scope = trio.CancelScope()
+        self.ended = trio.Event()
+        self.journal: Journal | None = None
+        self._successor: str | None = None
+        self._opening = trio.CancelScope()
+        self._attempt = 0
+
+    def close(self, successor: str) -> None:
+        """Hand over."""
+        self._successor = successor
+        self._opening.cancel()
+        if (tenure := self.node.tenures.get(self.partition)) is not None:
+            tenure.close(successor)
+
+    async def run(self) -> None:
+        try:
+            with self.scope:
+                await self._serve()
+        finally:
+            self.ended.set()
+            self.node.tenures.pop(self.partition, None)
+            self.node.ended(self.partition)
+
+    async def _serve(self) -> None:
+        host, node = self.host, self.node
+        journal = self.journal = Journal(
+            host.grid,
+            self.partition,
+            formation=host.formation,
+            settings=host.settings,
+            new_id=host.new_id,
+            random=host.random,
+            report=host.report,
+        )
+        try:
+            with self._opening:
+                await self._await_turn(journal)
+            if self._successor is not None:
+                return
+            await journal.open(host.node, host.now_ms)
+            node.lost.pop(self.partition, None)
+            tenure = node.tenures[self.partition] = Tenure(host, journal)
+            if self._successor is not None:
+                tenure.close(self._successor)
+            await tenure.run(crashed=not journal.closed_before)
+        except TenureOver:
+            await trio.sleep(host.random.random() * host.settings.retry_pause_max_s)
+        except Final as error:
+            if self.partition not in node.lost:
+                host.report(str(error))
+            node.lost[self.partition] = str(error)
+            await trio.sleep(host.settings.lost_after_s)
+
+    async def _await_turn(self, journal: Journal) -> None:
+        """Until the last owner has closed, is gone, or has had time enough."""
+        handoffs = self.node.handoffs
+        handoffs.expect(self.partition)
+        try:
+            deadline_s = trio.current_time() + handoffs.patience_s(self.partition)
+            await handoffs.come_near(self.partition)
+            await journal.read()
+            progress = journal.slot, trio.current_time()
+            while True:
+                await journal.follow()
+                if journal.slot != progress[0]:
+                    progress = journal.slot, trio.current_time()
+                elif trio.current_time() - progress[1] >= STILL_S:
+                    await journal.keep_up()
+                    progress = -1, trio.current_time()
+                if self._is_free(journal.state) or trio.current_time() >= deadline_s:
+                    return
+                await trio.sleep(handoffs.pause_s(self.partition))
+        finally:
+            handoffs.expected(self.partition)
+
+    def _is_free(self, state: PartitionState) -> bool:
+        """Has its last owner closed it for us, or is it gone?"""
+        if state.closed_for is not None and state.closed_for in ("", self.host.node):
+            return True
+        return state.epoch == 0 or state.owner == self.host.node or not self.node.is_alive(state.owner)

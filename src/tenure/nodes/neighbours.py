@@ -1,0 +1,45 @@
+"""Which nodes of this machine are gone. Their end is seen at once; of others only that their heart stands still."""
+
+import os
+from functools import cache
+from pathlib import Path
+
+from tenure.scheduler.assignment import NodeInfo
+
+__all__ = ["Neighbours"]
+
+
+class Neighbours:
+    """What this process knows of those beside it, where the system tells (Linux)."""
+
+    def __init__(self) -> None:
+        self.host = _processes_known_here()
+        self.born = _born(os.getpid()) or 0
+
+    def is_gone(self, node: NodeInfo) -> bool:
+        """Has its process certainly ended? Of nodes elsewhere nothing is certain."""
+        if not node.pid or not node.born or not self.host or node.host != self.host:
+            return False
+        return _born(node.pid) != node.born
+
+
+@cache
+def _processes_known_here() -> str:
+    """The same for processes that see each other's numbers: of one boot of one machine, in one namespace."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _born(pid: int) -> int | None:
+    """When a process began, in ticks since the machine did; None if it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    fields = status.rpartition(b")")[2].split()  # its name stands before that, and may hold anything
+    if fields[0] in (b"Z", b"X"):
+        return None  # ended; its parent has not looked yet
+    return int(fields[19])

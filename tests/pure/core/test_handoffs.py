@@ -1,0 +1,193 @@
+"""Partitions go from node to node a few at a time; what is gone is seen, and what comes back is welcome."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+import trio
+
+from tenure.listeners import listening
+from tenure.scheduler.assignment import NodeInfo
+from tenure.scheduler.cluster import find_or_form
+from tenure.scheduler.grid.memory import MemoryCluster, MemoryGrid
+from tenure.scheduler.grid.port import Map
+from tenure.scheduler.host import Host
+from tenure.scheduler.jobtype import Job, JobType, Registry
+from tenure.scheduler.node import NODE_PREFIX, Node
+from tenure.scheduler.serving import Serving
+from tenure.scheduler.settings import NodeSettings
+
+PARTITIONS = 40
+
+
+class Sleeper(Job):
+    pass
+
+
+class Nodes:
+    """Nodes of one memory grid, in this trio run."""
+
+    def __init__(self, nursery: trio.Nursery, **settings: object) -> None:
+        self.cluster = MemoryCluster(partitions=PARTITIONS, members=1, backups=0)
+        self.nursery = nursery
+        self.settings = NodeSettings(**settings)  # type: ignore[arg-type]
+        self.grids: dict[str, MemoryGrid] = {}
+        self.scopes: dict[str, trio.CancelScope] = {}
+
+    async def add(self, name: str, neighbours: "Obituaries | None" = None) -> Node:
+        grid = self.grids[name] = self.cluster.connect()
+        formed = await find_or_form(grid, "f")
+        registry = Registry()
+        registry.add(JobType("sleeper", Sleeper))
+        host = Host(
+            grid, name, registry, lambda: round(trio.current_time() * 1000), formed.formation, 1, self.settings
+        )
+        node = Node(host, listening, name=name, neighbours=neighbours)
+        scope = self.scopes[name] = trio.CancelScope()
+
+        async def run(*, task_status: trio.TaskStatus[None]) -> None:
+            with scope:
+                await node.run(task_status=task_status)
+
+        await self.nursery.start(run)
+        return node
+
+    def kill(self, name: str) -> None:
+        self.grids[name].close()
+        self.scopes[name].cancel()
+
+    async def listed(self) -> set[str]:
+        grid = self.cluster.connect()
+        found: set[str] = set()
+        async for page in grid.scan(Map.NODES, 0):
+            found |= {entry.key.decode() for entry in page if entry.key.startswith(NODE_PREFIX)}
+        return {key.removeprefix(NODE_PREFIX.decode()) for key in found}
+
+
+class Obituaries:
+    """Stands for what the system tells of processes."""
+
+    host, born = "here", 1
+
+    def __init__(self) -> None:
+        self.gone: set[str] = set()
+
+    def is_gone(self, node: NodeInfo) -> bool:
+        return node.id in self.gone
+
+
+@asynccontextmanager
+async def nodes(**settings: object) -> AsyncIterator[Nodes]:
+    async with trio.open_nursery() as nursery:
+        yield Nodes(nursery, **settings)
+        nursery.cancel_scope.cancel()
+
+
+async def until(true: object, timeout_s: float = 30) -> float:
+    began_s = trio.current_time()
+    with trio.fail_after(timeout_s):
+        while not true():  # type: ignore[operator]  # noqa: ASYNC110
+            await trio.sleep(0.005)
+    return trio.current_time() - began_s
+
+
+async def test_partitions_are_given_a_few_at_a_time_and_the_others_are_served_meanwhile(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[int] = []
+    served: list[int] = []
+    real = Serving.close
+
+    def close(self: Serving, successor: str) -> None:
+        if self.partition not in closed:
+            closed.append(self.partition)
+            unserved = PARTITIONS - len(self.node.tenures) - sum(len(node.tenures) for node in others)
+            served.append(unserved)
+        real(self, successor)
+
+    monkeypatch.setattr(Serving, "close", close)
+    async with nodes(handoffs_at_once=4) as crew:
+        first = await crew.add("a")
+        await until(lambda: len(first.tenures) == PARTITIONS)
+        second = await crew.add("b")
+        others = [second]
+        await until(lambda: len(second.tenures) == PARTITIONS // 2 == len(first.tenures))
+        in_order = sorted(closed)
+        assert all(abs(in_order.index(it) - at) < 4 for at, it in enumerate(closed)), "lowest numbers first"
+        assert len(closed) == PARTITIONS // 2
+        assert max(served) <= 4, "no more than four stand still at any time"
+
+
+async def test_a_partition_is_closed_only_when_its_successor_knows(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    knew: list[bool] = []
+    real = Serving.close
+
+    def close(self: Serving, successor: str) -> None:
+        info = self.node.nodes.get(successor)
+        knew.append(info is not None and info.follows >= self.node.assignment.version)
+        real(self, successor)
+
+    async with nodes() as crew:
+        first = await crew.add("a")
+        await until(lambda: len(first.tenures) == PARTITIONS)
+        monkeypatch.setattr(Serving, "close", close)
+        second = await crew.add("b")
+        await until(lambda: len(second.tenures) == PARTITIONS // 2)
+    assert knew
+    assert all(knew)
+
+
+async def test_a_drained_node_hands_over_everything_also_to_one_that_never_says_what_it_knows(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Node.info
+    monkeypatch.setattr(Node, "info", lambda self: msgspec.structs.replace(real(self), follows=0))
+    async with nodes() as crew:
+        first, second = await crew.add("a"), await crew.add("b")
+        await until(lambda: len(first.tenures) + len(second.tenures) == PARTITIONS)
+        await first.drain()
+        assert not first.tenures
+        await until(lambda: len(second.tenures) == PARTITIONS)
+
+
+async def test_a_dead_neighbour_is_followed_within_two_beats_others_when_their_hearts_stood_still(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    took_s = {}
+    for known in (True, False):
+        obituaries = Obituaries()
+        async with nodes() as crew:
+            first = await crew.add("a", obituaries)
+            second = await crew.add("b", obituaries)
+            await until(lambda: len(first.tenures) == len(second.tenures) == PARTITIONS // 2)  # noqa: B023
+            await trio.sleep(2)
+            crew.kill("b")
+            if known:
+                obituaries.gone.add("b")
+            took_s[known] = await until(lambda: len(first.tenures) == PARTITIONS)  # noqa: B023
+    assert took_s[True] < 3 * NodeSettings().heartbeat_s
+    assert NodeSettings().gone_after_s - NodeSettings().heartbeat_s < took_s[False] < 3.0
+
+
+async def test_the_dead_are_not_listed_for_long(autojump_clock: trio.testing.MockClock) -> None:
+    async with nodes() as crew:
+        await crew.add("a")
+        await crew.add("b")
+        crew.kill("b")
+        await trio.sleep(1)
+        assert await crew.listed() == {"a", "b"}
+        await trio.sleep(8)
+        assert await crew.listed() == {"a"}
+
+
+async def test_who_was_only_silent_is_listed_again(autojump_clock: trio.testing.MockClock) -> None:
+    async with nodes() as crew:
+        first, second = await crew.add("a"), await crew.add("b")
+        await until(lambda: len(second.tenures) == PARTITIONS // 2)
+        await first.grid.delete(Map.NODES, 0, NODE_PREFIX + b"b")
+        await trio.sleep(2)
+        assert await crew.listed() == {"a", "b"}
+        await until(lambda: len(first.tenures) == len(second.tenures) == PARTITIONS // 2)

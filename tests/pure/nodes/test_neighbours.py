@@ -1,0 +1,64 @@
+"""A process of this machine that has ended is known to have, at once; nothing is ever taken to have that has not."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from tenure.nodes.neighbours import Neighbours, _born
+from tenure.scheduler.assignment import NodeInfo
+
+
+@dataclass
+class Sleeper:
+    process: "subprocess.Popen[bytes]"
+    info: NodeInfo
+
+
+@pytest.fixture
+def neighbours() -> Neighbours:
+    found = Neighbours()
+    if not found.host:
+        pytest.skip("this system does not tell which processes there are")
+    return found
+
+
+@pytest.fixture
+def sleeper(neighbours: Neighbours) -> Iterator[Sleeper]:
+    process = subprocess.Popen(["sleep", "60"])
+    info = NodeInfo("a", 1, host=neighbours.host, pid=process.pid, born=_born(process.pid) or 0)
+    yield Sleeper(process, info)
+    process.kill()
+    process.wait()
+
+
+def test_a_living_process_is_not_gone(neighbours: Neighbours, sleeper: Sleeper) -> None:
+    assert not neighbours.is_gone(sleeper.info)
+    os.kill(sleeper.process.pid, signal.SIGSTOP)
+    assert not neighbours.is_gone(sleeper.info)
+
+
+def test_a_killed_one_is_gone_before_its_parent_has_looked_and_after(neighbours: Neighbours, sleeper: Sleeper) -> None:
+    os.kill(sleeper.process.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, sleeper.process.pid, os.WEXITED | os.WNOWAIT)
+    assert neighbours.is_gone(sleeper.info)
+    sleeper.process.wait()
+    assert neighbours.is_gone(sleeper.info)
+
+
+def test_another_process_of_the_same_number_is_not_it(neighbours: Neighbours, sleeper: Sleeper) -> None:
+    assert neighbours.is_gone(structs.replace(sleeper.info, born=sleeper.info.born - 1))
+
+
+@pytest.mark.parametrize("changed", [{"host": "elsewhere"}, {"host": ""}, {"pid": 0}, {"born": 0}])
+def test_nothing_is_said_of_processes_that_can_not_be_seen(
+    neighbours: Neighbours, sleeper: Sleeper, changed: dict[str, Any]
+) -> None:
+    sleeper.process.kill()
+    sleeper.process.wait()
+    assert not neighbours.is_gone(structs.replace(sleeper.info, **changed))
