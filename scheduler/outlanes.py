@@ -122,8 +122,7 @@ class OutLane:
     def stored(self, now_s: float) -> list[Ticket]:
         """The frozen slot was acknowledged; returns the tickets that this completes."""
         if now_s - self.begun_s > self.settings.lane_lifetime_s / 2:
-            self._leave()
-            return self._settle(doubtful=True)
+            return self.give_up()
         self.n += 1
         return self._settle(doubtful=False)
 
@@ -145,8 +144,10 @@ class OutLane:
 
     def give_up(self) -> list[Ticket]:
         """The frozen slot will not be tried again: its messages are in doubt, and the lane must be left."""
+        # In this order: what is in doubt must not be taken along into the next lane, since it may be stored here.
+        done = self._settle(doubtful=True)
         self._leave()
-        return self._settle(doubtful=True)
+        return done
 
     def withdraw(self, ticket: Ticket) -> None:
         """Its caller has stopped waiting: what was never tried will not be."""

@@ -3,10 +3,12 @@
 from contextlib import AbstractAsyncContextManager
 
 import pytest
+import trio
 
 from tenure.scheduler.client import GridClient, open_client
 from tenure.scheduler.context import Context
-from tenure.scheduler.grid.memory import Fault
+from tenure.scheduler.errors import Backlogged
+from tenure.scheduler.grid.memory import Fault, FaultyGrid
 from tenure.scheduler.grid.port import Map
 from tenure.scheduler.inlanes import PROOF
 from tenure.scheduler.jobtype import Job, JobType, Registry
@@ -171,6 +173,32 @@ async def test_the_watermark_only_grows(bench: Bench) -> None:
     assert stored is not None
     assert decode(stored, int) in (7, 9)
     assert await announce(grid, P, 9) == 9
+
+
+async def test_what_a_client_hears_of_much_too_late_is_not_published_again(bench: Bench) -> None:
+    await opened_for_a_while(bench)
+    grid = bench.grid()
+
+    async def stopped() -> None:
+        grid.before_return = None
+        grid.freeze()
+        bench.nursery.start_soon(thaw_later, grid)
+
+    async with open_client(
+        grid, settings=ClientSettings(lane_lifetime_s=LIFETIME_S), registry=Registry(COUNTER), now_ms=bench.now_ms
+    ) as late:
+        await late.publish("a", 1)
+        grid.before_return = stopped
+        with pytest.raises(Backlogged):
+            await late.publish("a", 2)
+        await late.publish("a", 3)
+    await rest(5)
+    assert await seen_by_all(bench) == [1, 2, 3]
+
+
+async def thaw_later(grid: FaultyGrid) -> None:
+    await trio.sleep(LIFETIME_S)
+    grid.thaw()
 
 
 @pytest.mark.parametrize(("slept_ms", "goes_on"), [(500, True), (HOUR_MS, False), (-HOUR_MS, True)])
