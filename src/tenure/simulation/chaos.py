@@ -35,7 +35,9 @@ RATES = {
     Fault.OWNERSHIP_HINT_LOST: 0.5,
 }
 """The highest rates of a storm. Scans that come back short are not among them: the port forbids them."""
-INBOX_MAPS = (None, Map.JOURNAL, Map.JOURNAL, Map.INBOX, Map.HEADS, Map.IMAGES, Map.JOBS)
+NODE_MAPS = (None, Map.JOURNAL, Map.JOURNAL, Map.INBOX, Map.HEADS, Map.IMAGES, Map.JOBS)
+CLIENT_MAPS = (None, Map.INBOX, Map.INBOX, Map.HEADS, Map.JOBS)
+"""Where processes are struck: at any call, or at one that writes to this map."""
 
 
 class Chaos:
@@ -74,6 +76,10 @@ class Chaos:
     def awake(self) -> list[NodeProcess]:
         """Nodes that are not frozen either."""
         return [node for node in self.living() if not node.frozen]
+
+    def busy_clients(self) -> list[ClientProcess]:
+        """Clients that are at work."""
+        return [client for client in self.clients if not client.ended]
 
     def replace_all(self) -> None:
         """All nodes die at once; a new one knows only what the grid holds."""
@@ -120,7 +126,8 @@ class Chaos:
         if dice.random() < 0.3:
             strike()
             return
-        map, passing = dice.choice(INBOX_MAPS), dice.choice((0, 0, 1, 2, 5, 20))
+        maps = NODE_MAPS if isinstance(process, NodeProcess) else CLIENT_MAPS
+        map, passing = dice.choice(maps), dice.choice((0, 0, 1, 2, 5, 20))
 
         def fits(call: Call) -> bool:
             nonlocal passing
@@ -202,15 +209,33 @@ class Chaos:
 
     async def kill_client(self) -> None:
         """A publisher dies in the middle of what it does."""
-        clients = [client for client in self.clients if not client.ended]
-        if clients:
+        if clients := self.busy_clients():
             client = self.dice.choice(clients)
             self.world.struck("client-killed", client.name, 1.0)
             client.kill()
 
+    async def freeze_client(self) -> None:
+        """A publisher stands still, and learns much later what came of what it did."""
+        clients = [client for client in self.busy_clients() if not client.frozen]
+        if not clients:
+            return
+        client = self.dice.choice(clients)
+
+        def strike() -> None:
+            self.world.struck("client-frozen", client.name)
+            client.freeze()
+
+        await self.at_some_await(client, strike)
+        try:
+            await trio.sleep(self.dice.uniform(0.1, 9.0))
+        finally:
+            if client.frozen:
+                self.world.struck("client-thawed", client.name, 1.0)
+            client.thaw()
+
     async def jump_clock(self) -> None:
         """A process's wall clock jumps."""
-        process = self.dice.choice([*self.awake(), *(client for client in self.clients if not client.ended), None])
+        process = self.dice.choice([*self.awake(), *self.busy_clients(), None])
         if process is not None:
             by_ms = self.dice.choice((-1, 1)) * self.dice.choice((50, 3_000, 70_000, 200_000))
             self.world.struck("clock-jumped", f"{process.name} by {by_ms} ms", 0.5)
@@ -305,6 +330,7 @@ STRIKES: list[Strike] = [
     Chaos.add_node,
     Chaos.cut_node,
     Chaos.kill_client,
+    Chaos.freeze_client,
     Chaos.jump_clock,
     Chaos.storm,
     Chaos.storm,

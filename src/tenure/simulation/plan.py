@@ -24,7 +24,7 @@ class Plan:
 
 def draw(random: Random) -> Plan:
     """Small clusters, short journals, narrow windows: whatever is rare in life is common here."""
-    lane_lifetime_s = random.choice((3600.0, 3600.0, 12.0))
+    lane_lifetime_s = random.choice((3600.0, 12.0, 4.0))
     return Plan(
         nodes=random.randint(2, 4),
         members=random.randint(2, 5),
