@@ -346,4 +346,5 @@ STRIKES: list[Strike] = [
     scripts.stalled_reader,
     scripts.stalled_opening,
     scripts.sleeping_owner,
+    scripts.undelivered,
 ]

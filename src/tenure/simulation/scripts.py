@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tenure.simulation.chaos import Chaos
     from tenure.simulation.processes import NodeProcess
 
-__all__ = ["lone_writes", "sleeping_owner", "stalled_opening", "stalled_reader", "weak_tail"]
+__all__ = ["lone_writes", "sleeping_owner", "stalled_opening", "stalled_reader", "undelivered", "weak_tail"]
 
 Writing = Callable[[str, int, int, Record], bool]
 
@@ -114,6 +114,32 @@ async def lone_writes(chaos: "Chaos") -> None:
     chaos.world.faults.once(Fault.WEAK, partition=partition, times=chaos.dice.choice((3, 10)))
     await trio.sleep(chaos.dice.uniform(0.3, 1.5))
     _kill_primary(chaos, partition)
+
+
+async def undelivered(chaos: "Chaos") -> None:
+    """What an owner sends to other partitions arrives in part, and it dies before it knows what did."""
+    found = _owned(chaos)
+    if found is None:
+        return
+    partition, owner = found
+    world, dice = chaos.world, chaos.dice
+    sendings = dice.choice((2, 3, 4))
+
+    def sends(writer: str, p: int, slot: int, record: Record) -> bool:
+        nonlocal sendings
+        sendings -= (writer, p) == (owner.name, partition) and bool(record.outbox)
+        return sendings == 0
+
+    def die(*_: object) -> None:
+        world.struck("node-killed", f"{owner.name}, whose sendings are on their way")
+        owner.kill()
+
+    world.faults.once(Fault.APPLIED_UNKNOWN, map=Map.INBOX, connection=owner.grid, times=dice.choice((1, 2)))
+    world.faults.once(Fault.DROPPED_UNKNOWN, map=Map.INBOX, connection=owner.grid, times=20)
+    with _Written(chaos, sends, die) as sent:
+        await sent.within(4.0)
+    if len(chaos.living()) < world.plan.nodes:
+        chaos.start_node()
 
 
 async def stalled_reader(chaos: "Chaos") -> None:

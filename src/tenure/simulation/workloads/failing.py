@@ -107,7 +107,9 @@ class Failing(Workload):
         for id in self.jobs:
             try:
                 about = await client.directory.describe(id, deadline_s=5.0)
-                if about["status"] == "failed":
+                if about["status"] == "failed" and about["first_waiting"] is None:
+                    found.wrong.append(f"{id} has failed, and the message that did it is gone")
+                elif about["status"] == "failed":
                     # Asked twice, it would skip the next one too: the answer to the first may be lost.
                     found.waiting.append(f"{id} has failed: {about['error']}")
                     await self._skip(client, id, about)

@@ -1,0 +1,106 @@
+"""Who should own what, for any table and any nodes."""
+
+from collections import Counter
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenure.scheduler.assignment import NodeInfo, assign
+from tenure.scheduler.grid.port import Member, Ownership
+
+MEMBERS = ("m1", "m2", "m3")
+TYPES = ({"a": 1}, {"a": 1, "b": 1})
+
+nodes_strategy = st.lists(
+    st.builds(
+        NodeInfo,
+        id=st.sampled_from([f"n{n}" for n in range(6)]),
+        beat=st.just(1),
+        member=st.sampled_from(("", *MEMBERS)),
+        types=st.sampled_from(TYPES),
+        draining=st.booleans(),
+    ),
+    unique_by=lambda node: node.id,
+    max_size=6,
+)
+tables = st.lists(st.sampled_from((*MEMBERS, None)), min_size=1, max_size=30).map(
+    lambda primaries: table(*primaries)
+)
+
+
+def table(*primaries: str | None) -> Ownership:
+    return Ownership(1, tuple(Member(id, "127.0.0.1", 5701) for id in MEMBERS), primaries, "m1")
+
+
+def node(id: str, member: str = "", **fields: object) -> NodeInfo:
+    return NodeInfo(id, 1, member=member, **{"types": TYPES[0], **fields})  # type: ignore[arg-type]
+
+
+def able(nodes: list[NodeInfo]) -> list[NodeInfo]:
+    staying = [node for node in nodes if not node.draining]
+    most = max((len(node.types) for node in staying), default=0)
+    return [node for node in staying if len(node.types) == most]
+
+
+@given(tables, nodes_strategy)
+def test_every_partition_has_an_owner_next_to_its_data_where_there_is_one(
+    ownership: Ownership, nodes: list[NodeInfo]
+) -> None:
+    owners = assign((), ownership, nodes)
+    assert len(owners) == len(ownership.primaries)
+    for owner, primary in zip(owners, ownership.primaries, strict=True):
+        near = {node.id for node in able(nodes) if node.member and node.member == primary}
+        everyone = {node.id for node in able(nodes)}
+        assert owner in (near or everyone or {""})
+
+
+@given(tables, nodes_strategy, st.randoms(use_true_random=False))
+def test_it_depends_on_nothing_else_and_stays_as_it_is(
+    ownership: Ownership, nodes: list[NodeInfo], dice: Random
+) -> None:
+    owners = assign((), ownership, nodes)
+    dice.shuffle(nodes)
+    assert assign((), ownership, nodes) == owners
+    assert assign(owners, ownership, nodes) == owners
+
+
+@given(st.integers(1, 60), st.integers(1, 6))
+def test_nodes_that_are_near_nothing_share_evenly(partitions: int, count: int) -> None:
+    owners = assign((), table(*[None] * partitions), [node(f"n{n}") for n in range(count)])
+    load = Counter(owners)
+    assert max(load.values()) - min(load[f"n{n}"] for n in range(count)) <= 1
+
+
+@given(st.integers(1, 60), st.integers(1, 5))
+def test_a_new_node_takes_its_share_and_nothing_else_moves(partitions: int, count: int) -> None:
+    nodes = [node(f"n{n}") for n in range(count)]
+    before = assign((), table(*[None] * partitions), nodes)
+    after = assign(before, table(*[None] * partitions), [*nodes, node("new")])
+    moved = [now for was, now in zip(before, after, strict=True) if was != now]
+    assert set(moved) <= {"new"}
+    assert len(moved) <= partitions // (count + 1) + 1
+
+
+@given(st.integers(1, 60), st.integers(2, 5))
+def test_what_a_node_leaves_behind_is_all_that_moves(partitions: int, count: int) -> None:
+    nodes = [node(f"n{n}") for n in range(count)]
+    before = assign((), table(*[None] * partitions), nodes)
+    after = assign(before, table(*[None] * partitions), nodes[1:])
+    assert [was for was, now in zip(before, after, strict=True) if was != now] == ["n0"] * Counter(before)["n0"]
+
+
+def test_a_draining_node_owns_nothing_also_if_it_is_the_last() -> None:
+    assert assign(("n1",), table("m1"), [node("n1", "m1", draining=True), node("n2", "m2")]) == ("n2",)
+    assert assign(("n1",), table("m1"), [node("n1", "m1", draining=True)]) == ("",)
+
+
+def test_nodes_that_know_more_job_types_come_first() -> None:
+    new = node("n2", types=TYPES[1])
+    assert assign(("n1",), table("m1"), [node("n1", "m1"), new]) == ("n2",)
+
+
+def test_two_nodes_of_one_member_share_what_is_there() -> None:
+    owners = assign((), table("m1", "m1", "m1", "m1", "m2", "m2"), [node("a", "m1"), node("b", "m1"), node("c", "m2")])
+    assert Counter(owners) == {"a": 2, "b": 2, "c": 2}
+    assert owners[4:] == ("c", "c")
