@@ -1,0 +1,189 @@
+"""A partition's state: owner, successor and image come to the same, whatever was committed."""
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw, msgpack
+
+from tenure.scheduler.errors import Undecodable
+from tenure.scheduler.image import Frozen, checksum_of, thaw
+from tenure.scheduler.state import PartitionState
+from tenure.scheduler.turnid import turn_id
+from tenure.scheduler.wire import (
+    Answer,
+    DeadLetter,
+    Envelope,
+    JobRecord,
+    Record,
+    RecordKind,
+    Status,
+    Timer,
+    decode,
+    encode,
+)
+
+JOBS = ["a", "b", "c", "ü" * 40]
+SEEDS = st.integers(0, 2**32)
+SENDERS = [b"\x01client1", b"\x01client2", b"\x00par\x00\x00\x00\x05"]
+
+
+class Owner:
+    """Commits at random whatever a tenure may commit."""
+
+    def __init__(self, dice: Random) -> None:
+        self.dice = dice
+        self.state = PartitionState()
+        self.slot = self.messages = 0
+
+    def commit(self) -> bytes:
+        """One more record; returns it as it is stored."""
+        dice, state = self.dice, self.state
+        kind = dice.choices((RecordKind.TURNS, RecordKind.OPENING, RecordKind.CLOSING), (8, 1, 1))[0]
+        epoch = state.epoch + (kind == RecordKind.OPENING)
+        record = Record(f"r{self.slot}", state.last_id, kind, epoch, f"n{epoch}", self.slot)
+        if kind == RecordKind.CLOSING:
+            record.successor = dice.choice(("", "n9"))
+        elif kind == RecordKind.TURNS:
+            for part in (self.jobs, self.mail, self.lanes, self.sent, self.letters):
+                if dice.random() < 0.6:
+                    part(record)
+        stored = encode(record)
+        state.apply(decode(stored, Record), self.slot)
+        self.slot += dice.choice((1, 1, 1, 2))
+        return stored
+
+    def message(self, to: str) -> Envelope:
+        self.messages += 1
+        body = Raw(msgpack.encode(self.dice.choice((self.messages, "x" * 200))))
+        return Envelope(to, body, slot=b"\x01client1" + bytes(16), index=self.messages)
+
+    def jobs(self, record: Record) -> None:
+        dice = self.dice
+        for id in dice.sample(JOBS, dice.randint(1, 3)):
+            if id in self.state.jobs and dice.random() < 0.2:
+                record.gone.append(id)
+            else:
+                timer = dice.choice((None, Timer(dice.randrange(10**13)), Timer(0, "* * * * *", "UTC", 60_000)))
+                state = dice.randbytes(dice.choice((0, 10, 900)))
+                record.jobs[id] = JobRecord("t", 1, 1, self.slot, Status.RUNNING, state, self.slot, timer)
+        record.subscribed = [(dice.choice("xyz"), id, dice.random() < 0.6) for id in record.jobs]
+
+    def mail(self, record: Record) -> None:
+        dice, state = self.dice, self.state
+        for id in dice.sample(JOBS, 2):
+            record.mailed[id] = [self.message(id) for _ in range(dice.randint(1, 3))]
+            whole = [*state.mail.get(id, ()), *record.mailed[id]]
+            if done := dice.randint(0, len(whole)):
+                record.unmailed[id] = done
+            if left := whole[done:]:
+                record.attempted[id] = [dice.randint(0, 3) for _ in range(dice.randint(1, len(left)))]
+                if id in {**state.jobs, **record.jobs} and id not in record.gone:
+                    record.steps.append((id, turn_id(id, 1, left[0]), "step", dice.randbytes(5)))
+
+    def lanes(self, record: Record) -> None:
+        dice = self.dice
+        for sender in dice.sample(SENDERS, 2):
+            lane, n = self.state.cursors.get(sender, (1, 0))
+            record.cursors[sender] = dice.choice(((lane, n + 1), (lane + 5, 0)))
+        if known := [s for s in self.state.cursors if s not in record.cursors and s[0]]:
+            record.forgotten = known[:1]
+            record.watermark = self.state.cursors[known[0]][0]
+
+    def sent(self, record: Record) -> None:
+        dice, state = self.dice, self.state
+        for partition in dice.sample(range(4), 2):
+            n = state.numbered.get(partition, 0)
+            record.outbox += [(partition, n + i, dice.randbytes(20)) for i in range(dice.randint(0, 2))]
+            if partition in state.outbox:
+                record.arrived[partition] = dice.randint(state.outbox[partition][0][0], n)
+        record.answers = [(b"\x01client1", Answer(self.slot, dice.random() < 0.5, Raw(b"\x01")))]
+        record.answered = [key for key in state.answers if dice.random() < 0.5]
+        answer = dice.choice((None, Answer(0, True, Raw(b"\x01"))))
+        record.remembered = [(dice.choice(JOBS), f"id{self.slot}", self.slot + 5, answer)]
+
+    def letters(self, record: Record) -> None:
+        n = self.state.buried_count + 1
+        record.buried = [DeadLetter(n, self.message("nobody"), "UnknownJob", "there is none", self.slot)]
+        record.exhumed = [n for n in self.state.dead if self.dice.random() < 0.3]
+
+
+def content(state: PartitionState) -> dict[str, Any]:
+    """All of it, in a form that can be compared, in which order counts where it means something."""
+    found = dict(vars(state))
+    found["mail"] = {job: list(box) for job, box in state.mail.items()}
+    found["outbox"] = {partition: list(slots) for partition, slots in state.outbox.items()}
+    found["subscribers"] = {topic: list(jobs) for topic, jobs in state.subscribers.items()}
+    found["answers"] = list(state.answers.items())
+    return found
+
+
+@given(SEEDS, st.integers(1, 40), st.integers(0, 40), st.integers(1, 3000))
+def test_an_image_and_the_records_after_it_come_to_the_same_as_all_records(
+    seed: int, before: int, after: int, chunk_bytes: int
+) -> None:
+    owner = Owner(Random(seed))
+    for _ in range(before):
+        owner.commit()
+    chunks = list(Frozen(owner.state).chunks(chunk_bytes))
+    assert all(len(chunk) == chunk_bytes for chunk in chunks[:-1])
+    successor = thaw(chunks)
+    assert content(successor) == content(owner.state)
+    for _ in range(after):
+        slot = owner.slot
+        successor.apply(decode(owner.commit(), Record), slot)
+        assert content(successor) == content(owner.state)
+
+
+@given(SEEDS, st.integers(1, 30), st.integers(1, 30))
+def test_an_image_shows_the_moment_at_which_it_was_frozen_though_the_owner_goes_on(
+    seed: int, before: int, after: int
+) -> None:
+    owner = Owner(Random(seed))
+    for _ in range(before):
+        owner.commit()
+    frozen, at_once = Frozen(owner.state), list(Frozen(owner.state).chunks(100))
+    position = owner.state.next_slot
+    for _ in range(after):
+        owner.commit()
+    assert list(frozen.chunks(100)) == at_once
+    assert frozen.next_slot == position
+
+
+@given(SEEDS, st.integers(1, 30))
+def test_a_damaged_image_is_known_by_its_checksum(seed: int, before: int) -> None:
+    owner = Owner(Random(seed))
+    for _ in range(before):
+        owner.commit()
+    chunks = list(Frozen(owner.state).chunks(100))
+    broken = list(chunks)
+    at = seed % len(chunks)
+    broken[at] = bytes((broken[at][0] ^ 1,)) + broken[at][1:]
+    assert checksum_of(broken) != checksum_of(chunks)
+    assert checksum_of(chunks[:-1]) != checksum_of(chunks)
+
+
+def test_an_image_that_ends_in_mid_piece_is_refused() -> None:
+    (chunk,) = Frozen(PartitionState()).chunks(10**6)
+    with pytest.raises(Undecodable):
+        thaw([chunk[:-1]])
+
+
+def test_what_was_remembered_is_dropped_when_its_time_is_over_and_nothing_else() -> None:
+    state = PartitionState()
+    state.remembered = {"a": {"x": (10, None), "y": (20, None)}, "b": {"z": (10, None)}}
+    state.forget_expired(10)
+    assert state.remembered == {"a": {"y": (20, None)}}
+
+
+def test_a_removed_job_leaves_nothing_that_hangs_on_it() -> None:
+    state = PartitionState()
+    record = Record("r1", "", RecordKind.TURNS, 1, "n1", 0)
+    record.jobs = {"a": JobRecord("t", 1, 1, 1, Status.RUNNING, b"")}
+    record.remembered = [("a", "x", 99, None)]
+    state.apply(record, 0)
+    state.steps["a"] = {("t", "n"): b""}
+    state.apply(Record("r2", "r1", RecordKind.TURNS, 1, "n1", 0, gone=["a"]), 1)
+    assert (state.jobs, state.remembered, state.steps) == ({}, {}, {})
