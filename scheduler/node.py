@@ -24,6 +24,8 @@ __all__ = ["Listening", "Neighbours", "Node"]
 ASSIGNMENT = b"assignment"
 NODE_PREFIX = b"node/"
 LEADER_PATIENCE_BEATS = 8
+LATENESS_FADES, LATENESS_SHARED = 0.8, 4
+"""By how much our own lateness counts less with each beat; and how many times of it others are forgiven."""
 FORGET_AFTER = 4
 """A heart that stood still for so many times `gone_after_s` is no longer listed; it may come back."""
 
@@ -73,6 +75,8 @@ class Node:
         self._beats: dict[str, tuple[int, float]] = {}
         self._beat = 0
         self._beat_key = NODE_PREFIX + host.node.encode()
+        self._late_s = 0.0
+        """How late we were ourselves of late."""
         self._disagreed = 0
         self._published = 0
         self._overruled_s = -math.inf
@@ -164,6 +168,8 @@ class Node:
                     nodes[info.id] = info
         live, silent = {}, []
         now_s = trio.current_time()  # after the scan: it may have taken long, and we been frozen meanwhile
+        # Where we are late ourselves, as on a machine that has too much to do, others may well be too.
+        patience_s = self.settings.gone_after_s + LATENESS_SHARED * self._late_s
         for id, info in nodes.items():
             beat, since_s = self._beats.get(id, (-1, now_s))
             if info.beat != beat:
@@ -171,9 +177,9 @@ class Node:
                 self._beats[id] = (info.beat, now_s)
             if self.neighbours is not None and self.neighbours.is_gone(info):
                 silent.append(id)
-            elif now_s - since_s < self.settings.gone_after_s:
+            elif now_s - since_s < patience_s:
                 live[id] = info
-            elif now_s - since_s >= FORGET_AFTER * self.settings.gone_after_s:
+            elif now_s - since_s >= FORGET_AFTER * patience_s:
                 silent.append(id)
         live[self.host.node] = self.info()
         self.nodes = live
@@ -199,9 +205,16 @@ class Node:
             except GridError:
                 pass
             self._apply()
-            with trio.move_on_after(self.settings.heartbeat_s):
-                await self._look.wait()
+            await self._rest()
         self._drained.set()
+
+    async def _rest(self) -> None:
+        """Until the next beat, or until there is something to look at."""
+        due_s = trio.current_time() + self.settings.heartbeat_s
+        with trio.move_on_at(due_s) as rest:
+            await self._look.wait()
+        late_s = trio.current_time() - due_s if rest.cancelled_caught else 0.0
+        self._late_s = max(late_s, LATENESS_FADES * self._late_s)
 
     def _others(self) -> bool:
         return any(not node.draining for id, node in self.nodes.items() if id != self.host.node)

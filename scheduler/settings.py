@@ -18,10 +18,11 @@ class _Checked(Struct, frozen=True, kw_only=True):
 class NodeSettings(_Checked, frozen=True, kw_only=True):
     """How a node runs. Safety rests on none of these: they trade speed for memory, and patience for pauses."""
 
-    heartbeat_s: float = 0.25
+    heartbeat_s: float = 0.2
     """How often a node says that it is there. Its stop costs others one look at the map a beat."""
-    gone_after_s: float = 1.5
-    """A node whose heartbeat stood still for so long is taken for dead. Wrongly so costs a handoff, no more."""
+    gone_after_s: float = 1.2
+    """A node whose heartbeat stood still for so long is taken for dead; by nodes that are late themselves, later.
+    Wrongly so costs a handoff, no more. One whose process has ended on the same machine is not waited for."""
     handoff_deadline_s: float = 10.0
     """So long does a new owner wait for the closing record of one that is alive, before it opens by force."""
     handoff_poll_s: float = 0.02

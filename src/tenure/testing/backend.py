@@ -63,6 +63,11 @@ class Backend(ABC):
     now_ms: Callable[[], int]
     """What the clocks of its nodes show."""
 
+    @property
+    def address(self) -> str:
+        """As `--cluster` takes it."""
+        raise Mistake('a cluster with grid="memory" lives in this process: nobody else can reach it')
+
     @abstractmethod
     def open_client(
         self, registry: Registry | None, settings: ClientSettings | None
@@ -112,6 +117,10 @@ class Backend(ABC):
     @abstractmethod
     async def kill_member(self, member: int) -> None:
         """As kill -9."""
+
+    @abstractmethod
+    async def remove_member(self, member: int) -> None:
+        """Let it hand over its data and go; returns when it has ended."""
 
 
 def pick(things: dict[int, Any], number: int, what: str) -> Any:

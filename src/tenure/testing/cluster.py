@@ -83,6 +83,14 @@ class Cluster:
         home = self._home.inside_async(lambda backend: backend.open_client(registry, settings))
         return async_clients.Client._in(home)
 
+    async def address(self) -> str:
+        """What `--cluster` and `TENURE_CLUSTER` take to reach it, with grid="hazelcast"."""
+
+        async def address(backend: Backend) -> str:
+            return backend.address
+
+        return await self._home.run(address)
+
     async def now(self) -> datetime:
         """What the clocks of its nodes show."""
         return await self._home.run(lambda backend: backend.now())
@@ -130,3 +138,7 @@ class Cluster:
     async def kill_member(self, member: int) -> None:
         """End a member at once, as kill -9 does, with all that it holds."""
         await self._home.run(lambda backend: backend.kill_member(member))
+
+    async def remove_member(self, member: int) -> None:
+        """Let a member hand over its data to the others; returns when it has ended."""
+        await self._home.run(lambda backend: backend.remove_member(member))

@@ -15,7 +15,7 @@ from tenure.application import Source, load_application
 from tenure.connect import parse_cluster, wall_clock_ms
 from tenure.members import Member, MemberSettings, free_port, start_member
 from tenure.scheduler.client import GridClient, open_client
-from tenure.scheduler.errors import Mistake
+from tenure.scheduler.errors import Mistake, TryAgain
 from tenure.scheduler.grid.hazelcast import HazelcastGrid
 from tenure.scheduler.jobtype import Registry
 from tenure.scheduler.settings import ClientSettings, NodeSettings
@@ -25,8 +25,15 @@ from tenure.testing.node_process import NodeProcess
 __all__ = ["open_hazelcast"]
 
 
+class MemberNotRemoved(TryAgain):
+    """A member was to leave in peace, and did not."""
+
+
 class HazelcastBackend(Backend):
     """Real processes, real faults."""
+
+    node_options: tuple[str, ...] = ()
+    """Further arguments of every `tenure node`."""
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         if plan.start is not None or plan.faults is not None:
@@ -85,7 +92,7 @@ class HazelcastBackend(Backend):
         self._nodes_ever += 1
         name = f"node-{number}"
         options = [part for pair in _changed(self._plan.settings) for part in ("--set", pair)]
-        node = NodeProcess(name, app, self.address, options, self._folder / f"{name}.log")
+        node = NodeProcess(name, app, self.address, [*options, *self.node_options], self._folder / f"{name}.log")
         self._nodes[number] = node
         return number, node
 
@@ -130,6 +137,13 @@ class HazelcastBackend(Backend):
         self._tidy()
         await trio.to_thread.run_sync(pick(self._members, member, "member").kill)
         del self._members[member]
+
+    async def remove_member(self, member: int) -> None:
+        self._tidy()
+        leaving: Member = pick(self._members, member, "member")
+        if not await leaving.stop():
+            raise MemberNotRemoved(f"member {member} could not hand over its data in time, and was ended without")
+        self._members.pop(member, None)
 
     def _addresses(self) -> list[tuple[str, int]]:
         return [member.address for member in self._members.values()]

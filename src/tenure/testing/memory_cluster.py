@@ -214,6 +214,10 @@ class MemoryBackend(Backend):
         self.grid_cluster.kill_member(pick(_member_numbers(self.grid_cluster), member, "member"))
         await trio.lowlevel.checkpoint()
 
+    async def remove_member(self, member: int) -> None:
+        self.grid_cluster.leave_member(pick(_member_numbers(self.grid_cluster), member, "member"))
+        await trio.lowlevel.checkpoint()
+
 
 def _member_numbers(cluster: MemoryCluster) -> dict[int, str]:
     return {int(id[1:]): id for id in cluster.members}

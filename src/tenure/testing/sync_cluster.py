@@ -84,6 +84,14 @@ class SyncCluster:
         home = self._home.inside_async(lambda backend: backend.open_client(registry, settings))
         return async_clients.Client._in(home)
 
+    def address(self) -> str:
+        """What `--cluster` and `TENURE_CLUSTER` take to reach it, with grid="hazelcast"."""
+
+        async def address(backend: Backend) -> str:
+            return backend.address
+
+        return self._home.run(address)
+
     def now(self) -> datetime:
         """What the clocks of its nodes show."""
         return self._home.run(lambda backend: backend.now())
@@ -131,3 +139,7 @@ class SyncCluster:
     def kill_member(self, member: int) -> None:
         """End a member at once, as kill -9 does, with all that it holds."""
         self._home.run(lambda backend: backend.kill_member(member))
+
+    def remove_member(self, member: int) -> None:
+        """Let a member hand over its data to the others; returns when it has ended."""
+        self._home.run(lambda backend: backend.remove_member(member))

@@ -191,3 +191,28 @@ async def test_who_was_only_silent_is_listed_again(autojump_clock: trio.testing.
         await trio.sleep(2)
         assert await crew.listed() == {"a", "b"}
         await until(lambda: len(first.tenures) == len(second.tenures) == PARTITIONS // 2)
+
+
+async def test_who_is_late_itself_has_more_patience_with_others(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = trio.Event.wait
+
+    async def wait_late(self: trio.Event) -> None:
+        """As on a machine where everything comes half a second late."""
+        try:
+            await real(self)
+        except trio.Cancelled:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(0.5)
+            raise
+
+    async with nodes() as crew:
+        first, second = await crew.add("a"), await crew.add("b")
+        await until(lambda: len(first.tenures) == len(second.tenures) == PARTITIONS // 2)
+        monkeypatch.setattr(trio.Event, "wait", wait_late)
+        await trio.sleep(3)
+        crew.kill("b")
+        await trio.sleep(2.5)
+        assert len(first.tenures) == PARTITIONS // 2
+        await until(lambda: len(first.tenures) == PARTITIONS)
