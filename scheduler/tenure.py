@@ -7,35 +7,30 @@ A single loop does this; only async turns and the courier run beside it. It ends
 the journal says that another tenure has begun; then everything in memory is forgotten.
 """
 
-import heapq
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import trio
-from msgspec import structs
 
-from tenure.scheduler import commands
+from tenure.scheduler.alarms import Alarms
 from tenure.scheduler.courier import Courier
 from tenure.scheduler.definitions import Definitions
 from tenure.scheduler.draft import Draft
-from tenure.scheduler.errors import BadSchedule, Undecodable, UnreadableFormat
+from tenure.scheduler.errors import Undecodable
 from tenure.scheduler.forgetting import Forgetting
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.host import Host
-from tenure.scheduler.inlanes import InLanes, Slot, is_passed
+from tenure.scheduler.inlanes import InLanes, is_passed
 from tenure.scheduler.journal import Journal, TenureOver
-from tenure.scheduler.keys import is_partition_sender
 from tenure.scheduler.live import Live
 from tenure.scheduler.suspicion import Suspicion
-from tenure.scheduler.timers import ring
+from tenure.scheduler.taking import Taking
 from tenure.scheduler.turns import Turns
-from tenure.scheduler.wire import Batch, Envelope, JobRecord, Kind, Record, RecordKind, Status, decode
+from tenure.scheduler.wire import Envelope, JobRecord, Kind, Record, RecordKind, Status
 
 __all__ = ["Tenure"]
 
-GAP_PATIENCE_S = 0.01
-TIMERS_SPARE = 1000
 SWEEPS_A_CLEARING = 30
 """What deletions left behind is looked for in the second sweep (not amid a handoff), and then this rarely."""
 
@@ -48,20 +43,18 @@ class Tenure:
         self.host, self.journal = host, journal
         self.settings, self.partition = host.settings, journal.partition
         self.state = journal.state
-        self.turns = Turns(host, self.partition, self.state.epoch, self.state, self)
-        self.inlanes = InLanes(self.state.cursors, self.state.watermark)
+        self.turns: Turns = Turns(host, self.partition, self.state.epoch, self.state, self)
+        self.inlanes: InLanes = InLanes(self.state.cursors, self.state.watermark)
+        self.lives: dict[str, Live] = {}
+        self.readied: dict[str, Live] = {}
+        """Jobs that may have something to run."""
+        self.taking = Taking(self)
+        self.alarms = Alarms(self)
         self.definitions = Definitions(self)
         self.forgetting = Forgetting(self)
         self.courier = Courier(self)
         self.suspicion = Suspicion(self)
         self.turns.suspicion = self.suspicion
-        self.lives: dict[str, Live] = {}
-        self._ready: dict[str, Live] = {}
-        self._timers: list[tuple[int, str]] = []
-        self._retries: list[tuple[int, str]] = []
-        self._full: set[str] = set()
-        """Jobs whose mailbox is full: client lanes that feed them are not taken from."""
-        self._held_back: dict[bytes, None] = {}
         self._unfinished: list[str] = []
         self._over_outbox: dict[str, Live] = {}
         self._wake = trio.Event()
@@ -71,7 +64,6 @@ class Tenure:
         self._nursery: trio.Nursery | None = None
         self._run_scopes: set[trio.CancelScope] = set()
         self._image_running = False
-        self._gap_since_s, self._gap_patience_s = 0.0, GAP_PATIENCE_S
         self.last_turns = 0
 
     # -- hints from outside -----------------------------------------------------------------------
@@ -137,10 +129,7 @@ class Tenure:
         """What the state says is to be done."""
         resumable = {type.name for type in self.host.registry if type.keeps_instance}
         for id, record in self.state.jobs.items():
-            if record.timer is not None and record.status == Status.RUNNING:
-                self._timers.append((record.timer.first_ms(), id))
-            if record.failure is not None and record.failure.retry_ms:
-                self._retries.append((record.failure.retry_ms, id))
+            self.alarms.resume(id, record)
             if record.status == Status.FINISHING:
                 self._unfinished.append(id)
             if record.type in resumable and record.status == Status.RUNNING and record.turns:
@@ -148,8 +137,7 @@ class Tenure:
                 if not live.queue or live.queue[0].kind != Kind.RESUMED:
                     self.put_first(live, Envelope(id, kind=Kind.RESUMED, index=self.state.epoch))
                 self.ready(live)
-        heapq.heapify(self._timers)
-        heapq.heapify(self._retries)
+        self.alarms.resumed()
         for id in self.state.mail:
             self.ready(self.live(id))
         self.courier.resume()
@@ -161,8 +149,8 @@ class Tenure:
             self._wake = trio.Event()
             self.definitions.reconcile()
             if self._closing is None:
-                self._take()
-                self._ring()
+                self.taking.take()
+                self.alarms.ring()
             if self.turns.are_fences_used_up():
                 raise TenureOver(f"partition {self.partition}: opening anew for more fencing tokens")
             await self._run_ready()
@@ -172,7 +160,7 @@ class Tenure:
                     self._start_image()
             elif self._closing is not None and not self._is_running():
                 return
-            elif not self._ready:
+            elif not self.readied:
                 await self._wait()
 
     async def _wait(self) -> None:
@@ -188,15 +176,8 @@ class Tenure:
             await self._wake.wait()
 
     def _next_due_s(self) -> float:
-        """When, on trio's clock, a timer or retry comes due; wall clocks may jump, so never sleep long."""
-        due_ms = min((heap[0][0] for heap in (self._timers, self._retries) if heap), default=None)
-        now_s = trio.current_time()
-        at_s = self.suspicion.wake_s()
-        if due_ms is not None:
-            at_s = min(at_s, now_s + min(1.0, max(0.0, (due_ms - self.host.now_ms()) / 1000)))
-        if self._gap_since_s:
-            at_s = min(at_s, self._gap_since_s + self._gap_patience_s)
-        return at_s
+        """When, on trio's clock, there is something to do even if nobody says so."""
+        return min(self.suspicion.wake_s(), self.alarms.next_s(), self.taking.gap_s())
 
     def _is_running(self) -> bool:
         return any(live.running for live in self.lives.values())
@@ -205,153 +186,9 @@ class Tenure:
         for scope in self._run_scopes:
             scope.cancel()
 
-    # -- taking -----------------------------------------------------------------------------------
-
-    def _take(self) -> None:
-        """Take what is next in each lane, up to a group."""
-        lanes, draft = self.inlanes, self.turns.draft
-        messages = size_bytes = 0
-        senders, lanes.fresh = lanes.fresh, {}
-        last: bytes | None = None
-        for sender in senders:
-            while messages < self.settings.group_messages_max and size_bytes < self.settings.group_bytes_max:
-                slot = lanes.next_slot(sender)
-                if slot is None:
-                    break
-                batch = self._read(slot)
-                if self._is_held_back(sender, batch):
-                    self._held_back[sender] = None
-                    break
-                lanes.take(slot)
-                draft.cursors[slot.sender] = (slot.lane, slot.n + 1)
-                draft.consumed.append(slot.key)
-                draft.wanted = True
-                self.forgetting.heard(sender)
-                messages += len(batch)
-                size_bytes += len(slot.value)
-                for index, envelope in enumerate(batch):
-                    envelope.slot, envelope.index = slot.key, index
-                    self.deliver(envelope)
-            else:
-                if last is None:
-                    last = sender
-                else:
-                    lanes.fresh[sender] = None
-        if last is not None:
-            lanes.fresh[last] = None  # whoever was served goes to the end
-            self.wake()
-        self._mind_gaps()
-
-    def _read(self, slot: Slot) -> list[Envelope]:
-        try:
-            return decode(slot.value, Batch).envelopes
-        except (Undecodable, UnreadableFormat) as error:
-            # Its bytes are kept; whoever sent it sent nothing that we could do.
-            from msgspec import Raw, msgpack
-
-            envelope = Envelope(f"slot {slot.key.hex()}", Raw(msgpack.encode(slot.value)), slot=slot.key)
-            self.turns.bury(envelope, type(error).__name__, str(error))
-            return []
-
-    def _is_held_back(self, sender: bytes, batch: list[Envelope]) -> bool:
-        # Partitions are never held back: they could wait for each other in a circle. Nor are questions and
-        # commands: they may be what the job needs to go on.
-        if not self._full or is_partition_sender(sender):
-            return False
-        return any(envelope.to in self._full and envelope.kind == Kind.MESSAGE for envelope in batch)
-
-    def _mind_gaps(self) -> None:
-        """Slots that wait for one that has not come: its event may have been lost, so read it."""
-        if not self.inlanes.waiting:
-            self._gap_since_s = 0.0
-            return
-        gaps = list(self.inlanes.gaps())
-        now_s = trio.current_time()
-        if not gaps:
-            self._gap_since_s = 0.0
-        elif not self._gap_since_s:
-            self._gap_since_s, self._gap_patience_s = now_s, GAP_PATIENCE_S
-        elif now_s >= self._gap_since_s + self._gap_patience_s:
-            self._gap_since_s = now_s
-            self._gap_patience_s = min(2 * self._gap_patience_s, self.settings.sweep_s)
-            self.start(self._read_slots, gaps)
-
-    async def _read_slots(self, keys: list[bytes]) -> None:
-        try:
-            for key, value in (await self.host.grid.get_all(Map.INBOX, self.partition, keys)).items():
-                self.offer_slot(key, value)
-        except GridError:
-            pass
-
     def deliver(self, envelope: Envelope) -> None:
-        """One message that was taken, to whom it is for."""
-        kind = envelope.kind
-        if kind == Kind.MESSAGE:
-            live = self.lives.get(envelope.to) or self.live(envelope.to)
-            live.queue.append(envelope)
-            if len(live.queue) >= self.settings.mailbox_messages_max:
-                self._full.add(live.id)
-            self._ready[live.id] = live
-            self.turns.draft.uncarried[live.id] = live
-        elif kind == Kind.STATE:
-            self._ask_state(envelope)
-        elif kind == Kind.TOPIC:
-            self._fan_out(envelope)
-        elif kind == Kind.TYPE:
-            self._to_type(envelope)
-        elif kind == Kind.SUBSCRIBE:
-            self.turns.draft.subscribed.append((envelope.to, envelope.source, commands.body_of(envelope) is True))
-        elif kind == Kind.COMMAND:
-            commands.run(self, envelope)
-        else:
-            self.turns.bury(envelope, "Undecodable", f"no such kind of message: {kind}")
-
-    def _ask_state(self, envelope: Envelope) -> None:
-        live = self.live(envelope.to)
-        if live.exists() and (not live.queue or not live.may_run()):
-            self.turns.answer_state(live, envelope)
-            return
-        # Behind what was sent before; or its definition must be looked up first.
-        live.queue.append(envelope)
-        self.turns.draft.uncarried[live.id] = live
-        self.ready(live)
-
-    def _fan_out(self, envelope: Envelope) -> None:
-        for job in self._subscribers(envelope.to):
-            sent = Envelope(job, envelope.body.copy(), Kind.MESSAGE, envelope.id, 0, envelope.source, topic=envelope.to)
-            self.turns.draft.sends.setdefault(self.host.partition_of(job), []).append(sent)
-        self.turns.answer_value(envelope, None)
-
-    def _subscribers(self, topic: str) -> list[str]:
-        jobs = dict(self.state.subscribers.get(topic, {}))
-        for changed, job, wanted in self.turns.draft.subscribed:
-            if changed == topic:
-                if wanted:
-                    jobs[job] = None
-                else:
-                    jobs.pop(job, None)
-        return list(jobs)
-
-    def _to_type(self, envelope: Envelope) -> None:
-        ids = {id for id, record in self.state.jobs.items() if record.type == envelope.to}
-        ids |= {id for id, live in self.lives.items() if live.type_name == envelope.to}
-        ids -= {id for id, live in self.lives.items() if live.type_name != envelope.to}
-        ids |= set(self.definitions.about_to_be(envelope.to))
-        for id in sorted(ids):
-            self.deliver(
-                Envelope(
-                    id,
-                    envelope.body,
-                    Kind.MESSAGE,
-                    envelope.id,
-                    0,
-                    envelope.source,
-                    envelope.slot,
-                    envelope.index,
-                    topic="*",
-                )
-            )
-        self.turns.answer_value(envelope, len(ids))
+        """One message, to whom it is for."""
+        self.taking.deliver(envelope)
 
     # -- jobs in memory ---------------------------------------------------------------------------
 
@@ -385,7 +222,7 @@ class Tenure:
     def ready(self, live: Live) -> None:
         """Its queue may have something to run."""
         if (current := self.lives.get(live.id)) is not None:
-            self._ready[live.id] = current
+            self.readied[live.id] = current
             self.wake()
 
     def removed(self, live: Live) -> None:
@@ -446,21 +283,11 @@ class Tenure:
 
     def set_timer(self, live: Live) -> None:
         """Its timer was set (or taken away)."""
-        if live.timer is not None and (due_ms := live.timer.first_ms()):
-            heapq.heappush(self._timers, (due_ms, live.id))
-            if len(self._timers) > TIMERS_SPARE + 2 * (len(self.state.jobs) + len(self.lives)):
-                self._drop_stale_timers()
-
-    def _drop_stale_timers(self) -> None:
-        # A timer that is set anew leaves its old entry behind.
-        current = {id: record.timer for id, record in self.state.jobs.items()}
-        current |= {id: live.timer for id, live in self.lives.items()}
-        self._timers = [(timer.first_ms(), id) for id, timer in current.items() if timer is not None]
-        heapq.heapify(self._timers)
+        self.alarms.set_timer(live)
 
     def retry_at(self, live: Live, at_ms: int) -> None:
         """Its first event failed and is due again at this time."""
-        heapq.heappush(self._retries, (at_ms, live.id))
+        self.alarms.retry_at(live, at_ms)
 
     def outbox_is_full(self) -> bool:
         """Is more unsent than a partition may hold?"""
@@ -477,48 +304,13 @@ class Tenure:
 
     # -- running ----------------------------------------------------------------------------------
 
-    def _ring(self) -> None:
-        """Timers and retries that are due become events."""
-        now_ms = self.host.now_ms()
-        while self._retries and self._retries[0][0] <= now_ms:
-            live = self.live(heapq.heappop(self._retries)[1])
-            if live.failure is not None and 0 < live.failure.retry_ms <= now_ms:
-                live.failure = structs.replace(live.failure, retry_ms=0)
-                self.ready(live)
-        while self._timers and self._timers[0][0] <= now_ms:
-            due_ms, id = heapq.heappop(self._timers)
-            if id not in self.lives and id not in self.state.jobs:
-                continue
-            live = self.live(id)
-            if live.timer is not None and live.timer.first_ms() <= due_ms and live.status == Status.RUNNING:
-                self._ring_one(live, now_ms)
-
-    def _ring_one(self, live: Live, now_ms: int) -> None:
-        if live.stuck:
-            heapq.heappush(self._timers, (now_ms + 1000, live.id))
-            return
-        assert live.timer is not None
-        type, draft = live.type, self.turns.draft
-        try:
-            live.timer, fired = ring(live.timer, now_ms, type.misfire, round(type.misfire_grace_s * 1000))
-        except BadSchedule as error:
-            live.stuck = f"BadSchedule: {error}"
-            self.host.report(f"job {live.id!r} is parked on this node: {live.stuck}")
-            return
-        kinds = {"timeout": Kind.TIMEOUT, "cron": Kind.CRON}
-        live.queue.extend(Envelope(live.id, kind=kinds[kind], index=due_ms) for kind, due_ms in fired)
-        self.set_timer(live)
-        draft.changed[live.id] = draft.uncarried[live.id] = live
-        draft.wanted = True
-        self.ready(live)
-
     async def _run_ready(self) -> None:
         """Run what can be run: plain turns to their end, async ones in tasks of their own."""
         if self._over_outbox and not self.outbox_is_full():
             self._unpark_senders()
         if self.suspicion.is_on():
-            await self.suspicion.count(self._ready)
-        ready, self._ready = self._ready, {}
+            await self.suspicion.count(self.readied)
+        ready, self.readied = self.readied, {}
         tasks = 0
         for live in ready.values():
             if not live.queue:
@@ -563,11 +355,7 @@ class Tenure:
 
     def _settle(self, live: Live) -> None:
         """Nothing more to do for this job now: forget it, unless its object is worth keeping."""
-        if live.id in self._full and 2 * len(live.queue) < self.settings.mailbox_messages_max:
-            self._full.discard(live.id)
-            self.inlanes.fresh.update(self._held_back)
-            self._held_back.clear()
-            self.wake()
+        self.taking.settled(live)
         if not live.is_idle() or self._is_yet_to_commit(live.id):
             return
         if live.instance is not None and (live.type.keeps_instance or len(self.lives) <= self._lives_max()):
@@ -609,7 +397,7 @@ class Tenure:
         self.courier.send(record.outbox, record.answers)
         draft.committed.set()
         for id in (*draft.changed, *draft.done, *draft.gone):
-            if id not in self._ready and (live := self.lives.get(id)) is not None:
+            if id not in self.readied and (live := self.lives.get(id)) is not None:
                 self._settle(live)
 
     def _start_image(self) -> None:

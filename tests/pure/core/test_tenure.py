@@ -153,13 +153,13 @@ async def test_a_gap_is_read_at_once_and_then_ever_more_rarely(bench: Bench) -> 
     await rest(30)
     key = slot_key(CLIENT, 1, 0)
     reads: list[float] = []
-    read = opened.tenure._read_slots
+    read = opened.tenure.taking._read_slots
 
     async def counted(keys: list[bytes]) -> None:
         reads.append(trio.current_time())
         await read(keys)
 
-    opened.tenure._read_slots = counted  # type: ignore[method-assign]
+    opened.tenure.taking._read_slots = counted  # type: ignore[method-assign]
     opened.tenure.offer_slot(slot_key(CLIENT, 1, 1), encode(Batch([bench.message("a", 2)])))
     await rest(100)
     assert 5 < len(reads) < 30
@@ -338,7 +338,7 @@ async def test_a_timer_that_was_set_anew_rings_once_at_its_new_time(bench: Bench
     await bench.publish("a", 20.0)
     await rest(1)
     now_s = trio.current_time()
-    assert len(opened.tenure._timers) < 2100, "old entries of a timer that is set again and again are dropped"
+    assert len(opened.tenure.alarms.timers) < 2100, "old entries of a timer that is set again and again are dropped"
     await rest(60)
     rang = (await bench.state_of("a"))["rang"]
     assert len(rang) == 1

@@ -1,0 +1,104 @@
+"""When jobs wake: their timers, and events that failed and are tried again. Two heaps; what is due becomes an event.
+
+A timer that is set anew leaves its old entry behind, which finds a later due time when its turn comes.
+"""
+
+import heapq
+from typing import TYPE_CHECKING
+
+import trio
+from msgspec import structs
+
+from tenure.scheduler.errors import BadSchedule
+from tenure.scheduler.live import Live
+from tenure.scheduler.timers import ring
+from tenure.scheduler.wire import Envelope, JobRecord, Kind, Status
+
+if TYPE_CHECKING:
+    from tenure.scheduler.tenure import Tenure
+
+__all__ = ["Alarms"]
+
+TIMERS_SPARE = 1000
+LOOK_S_MAX = 1.0
+"""Wall clocks may jump, so nobody sleeps longer than this towards a due time."""
+
+
+class Alarms:
+    """The due times of one tenure's jobs."""
+
+    def __init__(self, tenure: "Tenure") -> None:
+        self.tenure, self.host = tenure, tenure.host
+        self.timers: list[tuple[int, str]] = []
+        self.retries: list[tuple[int, str]] = []
+
+    def resume(self, id: str, record: JobRecord) -> None:
+        """What a takeover finds. To be followed by `resumed`."""
+        if record.timer is not None and record.status == Status.RUNNING:
+            self.timers.append((record.timer.first_ms(), id))
+        if record.failure is not None and record.failure.retry_ms:
+            self.retries.append((record.failure.retry_ms, id))
+
+    def resumed(self) -> None:
+        """All jobs were seen."""
+        heapq.heapify(self.timers)
+        heapq.heapify(self.retries)
+
+    def set_timer(self, live: Live) -> None:
+        """Its timer was set (or taken away)."""
+        if live.timer is not None and (due_ms := live.timer.first_ms()):
+            heapq.heappush(self.timers, (due_ms, live.id))
+            if len(self.timers) > TIMERS_SPARE + 2 * (len(self.tenure.state.jobs) + len(self.tenure.lives)):
+                self._drop_stale_timers()
+
+    def _drop_stale_timers(self) -> None:
+        current = {id: record.timer for id, record in self.tenure.state.jobs.items()}
+        current |= {id: live.timer for id, live in self.tenure.lives.items()}
+        self.timers = [(timer.first_ms(), id) for id, timer in current.items() if timer is not None]
+        heapq.heapify(self.timers)
+
+    def retry_at(self, live: Live, at_ms: int) -> None:
+        """Its first event failed and is due again at this time."""
+        heapq.heappush(self.retries, (at_ms, live.id))
+
+    def next_s(self) -> float:
+        """When, on trio's clock, to look again."""
+        due_ms = min((heap[0][0] for heap in (self.timers, self.retries) if heap), default=None)
+        if due_ms is None:
+            return float("inf")
+        return trio.current_time() + min(LOOK_S_MAX, max(0.0, (due_ms - self.host.now_ms()) / 1000))
+
+    def ring(self) -> None:
+        """Timers and retries that are due become events."""
+        now_ms, tenure = self.host.now_ms(), self.tenure
+        while self.retries and self.retries[0][0] <= now_ms:
+            live = tenure.live(heapq.heappop(self.retries)[1])
+            if live.failure is not None and 0 < live.failure.retry_ms <= now_ms:
+                live.failure = structs.replace(live.failure, retry_ms=0)
+                tenure.ready(live)
+        while self.timers and self.timers[0][0] <= now_ms:
+            due_ms, id = heapq.heappop(self.timers)
+            if id not in tenure.lives and id not in tenure.state.jobs:
+                continue
+            live = tenure.live(id)
+            if live.timer is not None and live.timer.first_ms() <= due_ms and live.status == Status.RUNNING:
+                self._ring_one(live, now_ms)
+
+    def _ring_one(self, live: Live, now_ms: int) -> None:
+        if live.stuck:
+            heapq.heappush(self.timers, (now_ms + 1000, live.id))
+            return
+        assert live.timer is not None
+        type, draft = live.type, self.tenure.turns.draft
+        try:
+            live.timer, fired = ring(live.timer, now_ms, type.misfire, round(type.misfire_grace_s * 1000))
+        except BadSchedule as error:
+            live.stuck = f"BadSchedule: {error}"
+            self.host.report(f"job {live.id!r} is parked on this node: {live.stuck}")
+            return
+        kinds = {"timeout": Kind.TIMEOUT, "cron": Kind.CRON}
+        live.queue.extend(Envelope(live.id, kind=kinds[kind], index=due_ms) for kind, due_ms in fired)
+        self.set_timer(live)
+        draft.changed[live.id] = draft.uncarried[live.id] = live
+        draft.wanted = True
+        self.tenure.ready(live)

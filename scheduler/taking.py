@@ -1,0 +1,194 @@
+"""Taking what lanes hold, and handing each message to whom it is for: a job's queue, a topic's subscribers, the
+partition itself."""
+
+from typing import TYPE_CHECKING
+
+import trio
+from msgspec import Raw, msgpack
+
+from tenure.scheduler import commands
+from tenure.scheduler.errors import Undecodable, UnreadableFormat
+from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.inlanes import InLanes, Slot
+from tenure.scheduler.keys import is_partition_sender
+from tenure.scheduler.live import Live
+from tenure.scheduler.wire import Batch, Envelope, Kind, decode
+
+if TYPE_CHECKING:
+    from tenure.scheduler.tenure import Tenure
+    from tenure.scheduler.turns import Turns
+
+__all__ = ["Taking"]
+
+GAP_PATIENCE_S = 0.01
+
+
+class Taking:
+    """How one tenure takes messages."""
+
+    def __init__(self, tenure: "Tenure") -> None:
+        self.tenure, self.host, self.settings = tenure, tenure.host, tenure.settings
+        self.partition, self.state = tenure.partition, tenure.state
+        self.turns: Turns = tenure.turns
+        self.inlanes: InLanes = tenure.inlanes
+        self.lives = tenure.lives
+        self._full: set[str] = set()
+        """Jobs whose mailbox is full: client lanes that feed them are not taken from."""
+        self._held_back: dict[bytes, None] = {}
+        self._gap_since_s, self._gap_patience_s = 0.0, GAP_PATIENCE_S
+
+    def gap_s(self) -> float:
+        """When, on trio's clock, to read a slot whose event may have been lost."""
+        return self._gap_since_s + self._gap_patience_s if self._gap_since_s else float("inf")
+
+    def settled(self, live: Live) -> None:
+        """This job has nothing to do for now: those whom it held back may go on."""
+        if live.id in self._full and 2 * len(live.queue) < self.settings.mailbox_messages_max:
+            self._full.discard(live.id)
+            self.inlanes.fresh.update(self._held_back)
+            self._held_back.clear()
+            self.tenure.wake()
+
+    def take(self) -> None:
+        """Take what is next in each lane, up to a group."""
+        lanes, draft, heard = self.inlanes, self.turns.draft, self.tenure.forgetting.heard
+        messages = size_bytes = 0
+        senders, lanes.fresh = lanes.fresh, {}
+        last: bytes | None = None
+        for sender in senders:
+            while messages < self.settings.group_messages_max and size_bytes < self.settings.group_bytes_max:
+                slot = lanes.next_slot(sender)
+                if slot is None:
+                    break
+                batch = self._read(slot)
+                if self._is_held_back(sender, batch):
+                    self._held_back[sender] = None
+                    break
+                lanes.take(slot)
+                draft.cursors[slot.sender] = (slot.lane, slot.n + 1)
+                draft.consumed.append(slot.key)
+                draft.wanted = True
+                heard(sender)
+                messages += len(batch)
+                size_bytes += len(slot.value)
+                for index, envelope in enumerate(batch):
+                    envelope.slot, envelope.index = slot.key, index
+                    self.deliver(envelope)
+            else:
+                if last is None:
+                    last = sender
+                else:
+                    lanes.fresh[sender] = None
+        if last is not None:
+            lanes.fresh[last] = None  # whoever was served goes to the end
+            self.tenure.wake()
+        self._mind_gaps()
+
+    def _read(self, slot: Slot) -> list[Envelope]:
+        try:
+            return decode(slot.value, Batch).envelopes
+        except (Undecodable, UnreadableFormat) as error:
+            # Its bytes are kept; whoever sent it sent nothing that we could do.
+            envelope = Envelope(f"slot {slot.key.hex()}", Raw(msgpack.encode(slot.value)), slot=slot.key)
+            self.turns.bury(envelope, type(error).__name__, str(error))
+            return []
+
+    def _is_held_back(self, sender: bytes, batch: list[Envelope]) -> bool:
+        # Partitions are never held back: they could wait for each other in a circle. Nor are questions and
+        # commands: they may be what the job needs to go on.
+        if not self._full or is_partition_sender(sender):
+            return False
+        return any(envelope.to in self._full and envelope.kind == Kind.MESSAGE for envelope in batch)
+
+    def _mind_gaps(self) -> None:
+        """Slots that wait for one that has not come: its event may have been lost, so read it."""
+        if not self.inlanes.waiting:
+            self._gap_since_s = 0.0
+            return
+        gaps = list(self.inlanes.gaps())
+        now_s = trio.current_time()
+        if not gaps:
+            self._gap_since_s = 0.0
+        elif not self._gap_since_s:
+            self._gap_since_s, self._gap_patience_s = now_s, GAP_PATIENCE_S
+        elif now_s >= self._gap_since_s + self._gap_patience_s:
+            self._gap_since_s = now_s
+            self._gap_patience_s = min(2 * self._gap_patience_s, self.settings.sweep_s)
+            self.tenure.start(self._read_slots, gaps)
+
+    async def _read_slots(self, keys: list[bytes]) -> None:
+        try:
+            for key, value in (await self.host.grid.get_all(Map.INBOX, self.partition, keys)).items():
+                self.tenure.offer_slot(key, value)
+        except GridError:
+            pass
+
+    def deliver(self, envelope: Envelope) -> None:
+        """One message that was taken, to whom it is for."""
+        kind = envelope.kind
+        if kind == Kind.MESSAGE:
+            live = self.lives.get(envelope.to) or self.tenure.live(envelope.to)
+            live.queue.append(envelope)
+            if len(live.queue) >= self.settings.mailbox_messages_max:
+                self._full.add(live.id)
+            self.tenure.readied[live.id] = live
+            self.turns.draft.uncarried[live.id] = live
+        elif kind == Kind.STATE:
+            self._ask_state(envelope)
+        elif kind == Kind.TOPIC:
+            self._fan_out(envelope)
+        elif kind == Kind.TYPE:
+            self._to_type(envelope)
+        elif kind == Kind.SUBSCRIBE:
+            self.turns.draft.subscribed.append((envelope.to, envelope.source, commands.body_of(envelope) is True))
+        elif kind == Kind.COMMAND:
+            commands.run(self.tenure, envelope)
+        else:
+            self.turns.bury(envelope, "Undecodable", f"no such kind of message: {kind}")
+
+    def _ask_state(self, envelope: Envelope) -> None:
+        live = self.tenure.live(envelope.to)
+        if live.exists() and (not live.queue or not live.may_run()):
+            self.turns.answer_state(live, envelope)
+            return
+        # Behind what was sent before; or its definition must be looked up first.
+        live.queue.append(envelope)
+        self.turns.draft.uncarried[live.id] = live
+        self.tenure.ready(live)
+
+    def _fan_out(self, envelope: Envelope) -> None:
+        for job in self._subscribers(envelope.to):
+            sent = Envelope(job, envelope.body.copy(), Kind.MESSAGE, envelope.id, 0, envelope.source, topic=envelope.to)
+            self.turns.draft.sends.setdefault(self.host.partition_of(job), []).append(sent)
+        self.turns.answer_value(envelope, None)
+
+    def _subscribers(self, topic: str) -> list[str]:
+        jobs = dict(self.state.subscribers.get(topic, {}))
+        for changed, job, wanted in self.turns.draft.subscribed:
+            if changed == topic:
+                if wanted:
+                    jobs[job] = None
+                else:
+                    jobs.pop(job, None)
+        return list(jobs)
+
+    def _to_type(self, envelope: Envelope) -> None:
+        ids = {id for id, record in self.state.jobs.items() if record.type == envelope.to}
+        ids |= {id for id, live in self.lives.items() if live.type_name == envelope.to}
+        ids -= {id for id, live in self.lives.items() if live.type_name != envelope.to}
+        ids |= set(self.tenure.definitions.about_to_be(envelope.to))
+        for id in sorted(ids):
+            self.deliver(
+                Envelope(
+                    id,
+                    envelope.body,
+                    Kind.MESSAGE,
+                    envelope.id,
+                    0,
+                    envelope.source,
+                    envelope.slot,
+                    envelope.index,
+                    topic="*",
+                )
+            )
+        self.turns.answer_value(envelope, len(ids))
