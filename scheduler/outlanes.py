@@ -161,9 +161,9 @@ class OutLane:
         if self.n:
             self.after = (self.lane, self.n)
         self.lane = 0
-        self.waiting.extendleft(reversed(self.frozen) if not self.tried else ())
-        if not self.tried:
-            self.frozen, self._bytes = [], b""
+        # What is frozen was never tried: it goes along.
+        self.waiting.extendleft(reversed(self.frozen))
+        self.frozen, self._bytes = [], b""
 
     def _freeze(self) -> None:
         settings, size_bytes = self.settings, 0

@@ -85,8 +85,9 @@ def test_what_was_tried_is_repeated_byte_for_byte_whatever_came_since() -> None:
     assert step(lane).value == batch(2)
 
 
-def test_batches_are_bounded() -> None:
-    lane = begun(out_lane(batch_messages_max=2, batch_bytes_max=120))
+@pytest.mark.parametrize("limits", [{"batch_messages_max": 2}, {"batch_bytes_max": 149}])
+def test_batches_are_bounded(limits: dict[str, int]) -> None:
+    lane = begun(out_lane(**limits))
     add(lane, *range(5))
     taken = []
     for _ in range(3):
@@ -155,14 +156,14 @@ def test_what_was_never_tried_moves_to_the_next_lane_which_says_where_the_last_o
     add(lane, 1)
     step(lane)
     lane.stored(0.0)
-    add(lane, 2)
+    add(lane, 2, 3)
     assert step(lane).action is Action.WRITE
     assert step(lane, LIFETIME_S / 4 + 1).action is Action.BEGIN
     begun(lane, wall_ms=2000, now_s=30.0)
-    assert step(lane, 30.0).value == batch(2, after=(1000, 1))
+    assert step(lane, 30.0).value == batch(2, 3, after=(1000, 1))
     assert step(lane, 30.0 + LIFETIME_S / 4 + 1).action is Action.BEGIN
     begun(lane, wall_ms=3000, now_s=60.0)
-    assert step(lane, 60.0).value == batch(2, after=(1000, 1)), "a lane that stored nothing is no link"
+    assert step(lane, 60.0).value == batch(2, 3, after=(1000, 1)), "a lane that stored nothing is no link"
 
 
 def test_what_a_caller_withdraws_is_not_written_unless_it_was_tried() -> None:
@@ -227,6 +228,19 @@ def test_the_lane_in_hand_is_read_to_its_end_before_the_next() -> None:
     lanes.offer(slot_key(CLIENT, 2000, 0), batch(5, after=(1000, 1)))
     lanes.offer(slot_key(CLIENT, 1000, 1), batch(1))
     assert take_all(lanes) == [1, 5]
+
+
+def test_of_two_lanes_that_may_begin_the_older_one_does() -> None:
+    lanes = InLanes({CLIENT: (1000, 1)}, 0)
+    lanes.offer(slot_key(CLIENT, 3000, 0), batch(6, after=(1000, 1)))
+    lanes.offer(slot_key(CLIENT, 2000, 0), batch(5, after=(1000, 1)))
+    assert take_all(lanes) == [5, 6]
+
+
+def test_the_beginning_of_a_lane_that_is_known_by_a_later_slot_is_looked_for_too() -> None:
+    lanes = InLanes({CLIENT: (1000, 1)}, 0)
+    lanes.offer(slot_key(CLIENT, 2000, 1), batch(6))
+    assert list(lanes.gaps()) == [slot_key(CLIENT, 1000, 1), slot_key(CLIENT, 2000, 0)]
 
 
 def test_a_lane_after_a_forgotten_one_begins_and_the_forgotten_one_is_dead() -> None:
