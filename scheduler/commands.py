@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tenure.scheduler.activities_wire import Activity
 from tenure.scheduler.live import Live
 from tenure.scheduler.wire import DeadLetter, Envelope, JobRecord, Kind, Status
 
@@ -71,14 +72,15 @@ def _retry(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
 
 
 def _cancel(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
-    """End the running turn, if there is one; its event stays first in the queue."""
+    """End the running turn, if there is one, whose event stays first in the queue; and the job's activities."""
     live = _existing(tenure, envelope)
     if live is None:
         return
     running = live.scope is not None
     if live.scope is not None:
         live.scope.cancel()
-    tenure.turns.answer_value(envelope, running)
+    ended = tenure.supervisor.cancel_all(live)
+    tenure.turns.answer_value(envelope, running or ended > 0)
 
 
 def _describe(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
@@ -99,7 +101,33 @@ def _description(tenure: "Tenure", live: Live) -> Arguments:
         "first_waiting": _first_waiting(live),
         "topics": list(live.topics),
         "progress": list(live.progress) if live.progress else None,
+        "activities": [_activity(tenure, activity) for activity in live.activities],
         "state": _shown(live.state),
+    }
+
+
+def _activity(tenure: "Tenure", activity: Activity) -> Arguments:
+    return {
+        "name": activity.name,
+        "id": activity.id,
+        "kind": activity.kind,
+        "status": activity.outcome or activity.status,
+        "attempt": activity.attempt,
+        "attempts_max": activity.policy.attempts_max,
+        "tag": activity.tag,
+        "place": activity.place,
+        "pid": activity.pid,
+        "at_ms": activity.at_ms,
+        "started_ms": activity.started_ms,
+        "heard_ms": tenure.supervisor.heard_ms(activity.id),
+        "due_ms": activity.due_ms,
+        "ended_ms": activity.ended_ms,
+        "waits_for": tenure.supervisor.waits_for(activity.id),
+        "progress": list(activity.progress) if activity.progress else None,
+        "details": _shown(activity.details) if activity.details else {},
+        "notes": _shown(activity.notes) if activity.notes else {},
+        "result": _shown(activity.result) if activity.result else None,
+        "error": activity.error,
     }
 
 

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
+from tenure.scheduler.activities import Wish, apply
+from tenure.scheduler.activities_wire import Activity, ActivityPolicy
 from tenure.scheduler.errors import Mistake
+from tenure.scheduler.jobtype import Retry
 from tenure.scheduler.keys import split_slot_key
 from tenure.scheduler.timers import check_cron, due_at_ms, due_in_ms, next_cron_ms
 from tenure.scheduler.turnid import EVENTS, turn_id
@@ -49,6 +52,7 @@ class Context:
     _finished = False
     _count = 0
     _state: dict[str, Any] | None = None
+    _wishes: "list[Wish] | None" = None
 
     def __init__(self, turns: "Turns", live: "Live", envelope: Envelope) -> None:
         self._turns = turns
@@ -64,7 +68,7 @@ class Context:
 
     @property
     def event(self) -> Event:
-        """started, message, timeout, cron, resumed or stopped."""
+        """started, message, timeout, cron, activity, resumed or stopped."""
         return EVENTS[self._envelope.kind]
 
     @property
@@ -177,6 +181,73 @@ class Context:
         if self._envelope.kind not in self._live.type.async_kinds:
             raise Mistake("ctx.once waits for the journal, so only an async handler can use it")
         return self._turns.once(self._live, self.turn_id, name, fn)
+
+    # -- activities -------------------------------------------------------------------------------
+
+    def start_activity(
+        self,
+        name: str,
+        work: Any,
+        *,
+        kind: str = "process",
+        retry: Retry | None = None,
+        heartbeat_s: float = 5.0,
+        cancel_deadline_s: float = 10.0,
+        orphan_after_s: float = 120.0,
+        timeout_s: float | None = None,
+        stall_after_s: float | None = None,
+        tells_progress: bool = False,
+    ) -> str:
+        """Long work that goes on outside this turn, and outside this node: a process that outlives the node's crash,
+        upgrade or drain. It is launched once the turn is committed, by a node that can run its `kind`; at no moment
+        do two processes work on it. `work` is what the kind takes, made of what JSON can hold. Its end, and with
+        `tells_progress` what it says meanwhile, comes to `on_activity`. Returns the activity's id.
+
+        An attempt that fails, dies, takes longer than `timeout_s` or says nothing for `stall_after_s` is followed by
+        the next, as `retry` says (three attempts, by default). Cancelled, a process has `cancel_deadline_s` to end.
+        One that can't reach the cluster for `orphan_after_s` ends by itself; only later would another machine try
+        again. A name may be used again when its activity has ended.
+        """
+        retry = retry or Retry(attempts_max=3, first_delay_s=1.0)
+        policy = ActivityPolicy(
+            retry.attempts_max,
+            retry.first_delay_s,
+            retry.factor,
+            retry.delay_max_s,
+            heartbeat_s,
+            cancel_deadline_s,
+            orphan_after_s,
+            timeout_s,
+            stall_after_s,
+            tells_progress,
+        )
+        activity = self._turns.activity(self._live, self.turn_id, name, kind, work, policy)
+        self._wish(("start", activity))
+        return activity.id
+
+    def cancel_activity(self, name: str) -> bool:
+        """It is not wanted any more: its process is asked to end, and after its `cancel_deadline_s` made to. Its end
+        comes to `on_activity`. False: there is none of this name that has not ended."""
+        activity = self._activities().get(name)
+        if activity is None or activity.has_ended:
+            return False
+        self._wish(("cancel", name))
+        return True
+
+    @property
+    def activities(self) -> dict[str, str]:
+        """The job's activities: wanted, running, cancelling, succeeded, failed or cancelled (of those that have ended,
+        the latest sixteen)."""
+        return {name: activity.outcome or activity.status for name, activity in self._activities().items()}
+
+    def _activities(self) -> dict[str, Activity]:
+        activities, _ = apply(self._live.activities, self._wishes or (), self._turns.now_ms())
+        return {activity.name: activity for activity in activities}
+
+    def _wish(self, wish: Wish) -> None:
+        wishes = [*(self._wishes or ()), wish]
+        apply(self._live.activities, wishes, self._turns.now_ms())  # refused here, where the mistake is
+        self._wishes = wishes
 
     # -- for Turns --------------------------------------------------------------------------------
 

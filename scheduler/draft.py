@@ -37,6 +37,8 @@ class Draft:
         self.exhumed: list[int] = []
         self.steps: list[tuple[str, str, str, bytes]] = []
         self.subscribed: list[tuple[str, str, bool]] = []
+        self.acted: dict[str, None] = {}
+        """Jobs whose activities have changed."""
         self.consumed: list[bytes] = []
         """The keys of slots that may be deleted once this is committed."""
         self.wanted = False

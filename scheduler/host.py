@@ -1,12 +1,13 @@
 """What a tenure gets from its node."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
 import trio
 
+from tenure.scheduler.activities_port import Launcher
 from tenure.scheduler.grid.port import Grid
 from tenure.scheduler.jobtype import JobType, Registry, unpickled_type
 from tenure.scheduler.keys import partition_of
@@ -38,6 +39,8 @@ class Host:
     random: Random = field(default_factory=Random)
     report: Callable[[str], None] = _log
     """For what an operator must see."""
+    launchers: Mapping[str, Launcher] = field(default_factory=dict)
+    """What runs activities here, by kind."""
 
     def __post_init__(self) -> None:
         self._serials = itertools.count(1)

@@ -26,6 +26,7 @@ HANDLERS = {
     Kind.CRON: "on_timeout",
     Kind.RESUMED: "on_resume",
     Kind.STOP: "on_stop",
+    Kind.ACTIVITY: "on_activity",
 }
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -34,8 +35,9 @@ _decode = msgspec.msgpack.Decoder().decode
 class Job(Struct, dict=True, kw_only=True):
     """The base of class-style jobs: annotated fields are the durable state, `on_…` methods are its turns.
 
-    `on_start(ctx)`, `on_message(ctx, message)`, `on_timeout(ctx)`, `on_resume(ctx)` (after a move) and
-    `on_stop(ctx)` (before removal) may be plain or async, and may be left out. A static method
+    `on_start(ctx)`, `on_message(ctx, message)`, `on_timeout(ctx)`, `on_activity(ctx, event)` (see
+    `Context.start_activity`), `on_resume(ctx)` (after a move) and `on_stop(ctx)` (before removal) may be plain or
+    async, and may be left out. A static method
     `upgrade(state: dict, version: int) -> dict` turns the state of an older version into this one's.
     """
 

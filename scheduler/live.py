@@ -5,8 +5,9 @@ from typing import Any
 
 import trio
 
+from tenure.scheduler.activities_wire import Activity
 from tenure.scheduler.jobtype import JobType
-from tenure.scheduler.wire import Envelope, Failure, JobRecord, Status, Timer
+from tenure.scheduler.wire import Envelope, Failure, JobRecord, Kind, Status, Timer
 
 __all__ = ["Live"]
 
@@ -19,6 +20,7 @@ class Live:
     """
 
     __slots__ = (
+        "activities",
         "application",
         "carried",
         "failure",
@@ -59,6 +61,7 @@ class Live:
         self.progress: tuple[int, int] | None = None
         self.pickled = b""
         self.application = ""
+        self.activities: tuple[Activity, ...] = ()
         self.instance: Any = None
         self.queue: deque[Envelope] = deque()
         self.carried = 0
@@ -78,6 +81,7 @@ class Live:
         self.revision, self.status, self.state, self.turns = record.revision, record.status, record.state, record.turns
         self.timer, self.failure, self.topics = record.timer, record.failure, record.topics
         self.progress, self.pickled, self.application = record.progress, record.pickled, record.application
+        self.activities = record.activities
         self.instance = None
 
     def record(self) -> JobRecord:
@@ -96,6 +100,7 @@ class Live:
             self.progress,
             self.pickled,
             self.application,
+            self.activities,
         )
 
     def exists(self) -> bool:
@@ -115,7 +120,15 @@ class Live:
             and self.type_name != ""
             and not self.stuck
             and (self.failure is None or (self.failure.retry_ms == 0 and self.status != Status.FAILED))
-            and (self.status == Status.RUNNING or self.status == Status.STOPPING)
+            and (self.status == Status.RUNNING or (self.status == Status.STOPPING and not self.awaits_activities()))
+        )
+
+    def awaits_activities(self) -> bool:
+        """Is it to stop, all but its activities being done?"""
+        return (
+            bool(self.queue)
+            and self.queue[0].kind == Kind.STOP
+            and any(not activity.has_ended for activity in self.activities)
         )
 
     def is_idle(self) -> bool:

@@ -143,6 +143,8 @@ class Taking:
             self.turns.draft.subscribed.append((envelope.to, envelope.source, commands.body_of(envelope) is True))
         elif kind == Kind.COMMAND:
             commands.run(self.tenure, envelope)
+        elif kind == Kind.REPORT:
+            self.tenure.supervisor.hear(envelope)
         else:
             self.turns.bury(envelope, "Undecodable", f"no such kind of message: {kind}")
 

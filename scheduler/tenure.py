@@ -13,6 +13,7 @@ from typing import Any
 
 import trio
 
+from tenure.scheduler.activities_supervisor import Supervisor
 from tenure.scheduler.alarms import Alarms
 from tenure.scheduler.courier import Courier
 from tenure.scheduler.definitions import Definitions
@@ -53,6 +54,7 @@ class Tenure:
         self.definitions = Definitions(self)
         self.forgetting = Forgetting(self)
         self.courier = Courier(self)
+        self.supervisor = Supervisor(self)
         self.suspicion = Suspicion(self)
         self.turns.suspicion = self.suspicion
         self._unfinished: list[str] = []
@@ -119,6 +121,7 @@ class Tenure:
             nursery.start_soon(self.courier.run)
             nursery.start_soon(self._sweeps)
             nursery.start_soon(self.definitions.sweeps)
+            self.supervisor.begin()
             for id in self._unfinished:
                 self.definitions.remove(self.live(id))
             await self._serve()
@@ -130,6 +133,8 @@ class Tenure:
         resumable = {type.name for type in self.host.registry if type.keeps_instance}
         for id, record in self.state.jobs.items():
             self.alarms.resume(id, record)
+            if record.activities:
+                self.supervisor.resume(id, record)
             if record.status == Status.FINISHING:
                 self._unfinished.append(id)
             if record.type in resumable and record.status == Status.RUNNING and record.turns:
@@ -262,8 +267,18 @@ class Tenure:
             self.put_first(live, stop)
         self.turns.draft.changed[live.id] = self.turns.draft.uncarried[live.id] = live
         self.turns.draft.wanted = True
+        self.supervisor.cancel_all(live)
         if is_stuck:
-            live.queue.popleft()
+            self.activity_ended(live)
+        else:
+            self.ready(live)
+
+    def activity_ended(self, live: Live) -> None:
+        """A job that can't run on this node goes when the last of its activities has ended."""
+        is_stuck = live.stuck and live.id not in self._over_outbox
+        is_last = live.queue and live.queue[0].kind == Kind.STOP and not live.awaits_activities()
+        if is_stuck and is_last and live.exists():
+            self.turns.done(live, live.queue[0])
             self.turns.remove(live)
         else:
             self.ready(live)
@@ -396,6 +411,8 @@ class Tenure:
         self.host.grid.discard(Map.INBOX, self.partition, draft.consumed)
         self.courier.send(record.outbox, record.answers)
         draft.committed.set()
+        if draft.acted:
+            self.supervisor.committed(draft.acted)
         for id in (*draft.changed, *draft.done, *draft.gone):
             if id not in self.readied and (live := self.lives.get(id)) is not None:
                 self._settle(live)

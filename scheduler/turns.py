@@ -14,6 +14,8 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from tenure.scheduler.activities import begin
+from tenure.scheduler.activities_wire import Activity, ActivityEvent, ActivityPolicy
 from tenure.scheduler.context import Context
 from tenure.scheduler.draft import Draft
 from tenure.scheduler.errors import StateTooLarge, TenureError, TooLarge, UnknownJobType, WrongType
@@ -26,6 +28,7 @@ from tenure.scheduler.turnid import turn_id
 from tenure.scheduler.wire import EMPTY, Answer, DeadLetter, Envelope, Failure, Kind, Status
 
 if TYPE_CHECKING:
+    from tenure.scheduler.activities_supervisor import Supervisor
     from tenure.scheduler.host import Host
     from tenure.scheduler.suspicion import Suspicion
 
@@ -36,6 +39,7 @@ FENCES_MAX = 2**31
 """Half of what a tenure can number: a group of turns may run past it."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
+_decode_event = msgspec.msgpack.Decoder(ActivityEvent).decode
 
 
 class TurnTimeout(TenureError):
@@ -48,6 +52,8 @@ class OutboxFull(TenureError):
 
 class Upward(Protocol):
     """What turns need of their tenure."""
+
+    supervisor: "Supervisor"
 
     def ready(self, live: Live) -> None: ...
     def retry_at(self, live: Live, at_ms: int) -> None: ...
@@ -108,6 +114,8 @@ class Turns:
                 return handler(live.instance, ctx, message)
             ctx._state = live.instance
             return handler(ctx, message)
+        if kind == Kind.ACTIVITY:
+            return handler(live.instance, ctx, _decode_event(envelope.body))
         return handler(live.instance, ctx)
 
     # -- async turns ------------------------------------------------------------------------------
@@ -260,6 +268,8 @@ class Turns:
         if ctx._timer_changed:
             live.timer = ctx._timer
             self.tenure.set_timer(live)
+        if ctx._wishes is not None:
+            self.tenure.supervisor.apply(live, ctx._wishes)
         if ctx._finished:
             self.tenure.finish_wanted(live)
         if envelope.kind == Kind.START:
@@ -416,6 +426,24 @@ class Turns:
         if partition is None:
             partition = partition_of(to, self.partition_count)
         return Envelope(to, Raw(body), kind, id, 0, source), partition
+
+    def activity(self, live: Live, turn: str, name: str, kind: str, work: Any, policy: ActivityPolicy) -> Activity:
+        """An activity that a turn wants; refuses what can't be one."""
+        found = begin(
+            live.id,
+            live.generation,
+            turn,
+            name,
+            kind,
+            work,
+            policy,
+            cluster=f"{self.host.formation}/{self.host.incarnation}",
+            now_ms=self.now_ms(),
+        )
+        if len(found.work) > self.settings.message_bytes_max:
+            limit = self.settings.message_bytes_max
+            raise TooLarge(f"the work of activity {name!r} has {len(found.work)} bytes; the limit is {limit}")
+        return found
 
     def type_name(self, type: Any) -> str:
         """The name that this class, function or name is registered under (a name may be known elsewhere only)."""

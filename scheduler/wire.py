@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from tenure.scheduler.activities_wire import Activity
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
 
 __all__ = [
@@ -82,6 +83,10 @@ class Kind:
     """`source` wants (body true) or no longer wants (false) what is published to the topic that `to` names."""
     CRON = 10
     """The job's recurring timer came due."""
+    REPORT = 11
+    """What the process of an activity says of itself (see `activities_wire.Report`); answered with a verdict."""
+    ACTIVITY = 12
+    """Something has become of an activity: for the job's `on_activity`."""
 
 
 class Envelope(Struct, array_like=True, gc=False):
@@ -188,6 +193,7 @@ class JobRecord(Struct, array_like=True, frozen=True, gc=False):
     progress: tuple[int, int] | None = None
     pickled: bytes = b""
     application: str = ""
+    activities: tuple[Activity, ...] = ()
 
 
 class Answer(Struct, array_like=True, frozen=True, gc=False):

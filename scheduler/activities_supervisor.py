@@ -1,0 +1,309 @@
+"""Sees to the activities of one tenure: has them launched once they are committed, hears what they say, and notices
+what ends without a word.
+
+    record (committed) ──► find the tag ── absent ──► launch        on this machine: looked at once a second
+           ▲                    └── over, without a report ──► lost ──► next attempt, or the end
+           └── reports ◄── processes, wherever they run             elsewhere: lost when silent for too long
+
+Nothing here is needed for safety: launching twice, or late, or by a zombie, comes to nothing, as only one process is
+admitted to an attempt (`activities`). There is a task for each activity that has not ended, and none else.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from tenure.scheduler import activities
+from tenure.scheduler.activities import Change, Wish
+from tenure.scheduler.activities_port import Found, Launcher, LaunchRefused, Outcome
+from tenure.scheduler.activities_wire import Activity, ActivityEvent, ActivityStatus, Report
+from tenure.scheduler.errors import Mistake
+from tenure.scheduler.live import Live
+from tenure.scheduler.wire import Envelope, JobRecord, Kind, Status
+
+if TYPE_CHECKING:
+    from tenure.scheduler.tenure import Tenure
+
+__all__ = ["Supervisor"]
+
+LOOK_S = 1.0
+"""How often a run on this machine is looked at. Most say themselves when they end."""
+LAUNCH_AGAIN_S = 10.0
+"""A launch that has had no effect for so long is repeated:"""
+LAUNCH_DEADLINE_S = 60.0
+"""until so long; then the attempt has failed."""
+FORCE_MARGIN_S = 5.0
+"""A process that was told to end minds its deadline itself; so much later it is ended from here."""
+SILENCE_MARGIN_S = 10.0
+"""For clocks that don't run alike, and for the time that killing takes."""
+_encode = msgspec.msgpack.Encoder().encode
+_decode_report = msgspec.msgpack.Decoder(Report).decode
+
+
+class _Watch:
+    """What is known, in memory only, of one activity that has not ended."""
+
+    def __init__(self, job: str, since_s: float) -> None:
+        self.job = job
+        self.heard_s = since_s
+        """On trio's clock; of reports to this tenure, or its beginning."""
+        self.heard_ms = 0
+        self.changed = trio.Event()
+        self.launched: tuple[str, float, float] | None = None
+        """The tag that was launched, when first and when last."""
+        self.told_to_end = ""
+        """The tag that was asked to end."""
+        self.waits_for = ""
+        """Why it isn't launched, for people."""
+
+
+class Supervisor:
+    """The activities of one tenure's jobs."""
+
+    def __init__(self, tenure: "Tenure") -> None:
+        self.tenure, self.host = tenure, tenure.host
+        self._watches: dict[str, _Watch] = {}
+        """By the activity's id."""
+
+    # -- what the tenure tells --------------------------------------------------------------------
+
+    def resume(self, id: str, record: JobRecord) -> None:
+        """What a takeover finds."""
+        for activity in record.activities:
+            if not activity.has_ended:
+                self._watches[activity.id] = _Watch(id, trio.current_time())
+
+    def begin(self) -> None:
+        """The tenure is at work: see to what was there."""
+        for id, watch in self._watches.items():
+            self.tenure.start(self._mind, id, watch)
+
+    def committed(self, ids: Iterable[str]) -> None:
+        """The activities of these jobs are, as committed, others than they were."""
+        for job in ids:
+            record = self.tenure.state.jobs.get(job)
+            for activity in record.activities if record is not None else ():
+                watch = self._watches.get(activity.id)
+                if watch is not None:
+                    watch.changed.set()
+                elif not activity.has_ended:
+                    watch = self._watches[activity.id] = _Watch(job, trio.current_time())
+                    self.tenure.start(self._mind, activity.id, watch)
+
+    # -- changes, in the draft --------------------------------------------------------------------
+
+    def apply(self, live: Live, wishes: Iterable[Wish]) -> None:
+        """A turn wants these."""
+        live.activities, events = activities.apply(live.activities, wishes, self.host.now_ms())
+        self._changed(live)
+        for event in events:
+            self._tell(live, event)
+
+    def cancel_all(self, live: Live) -> int:
+        """None of them is wanted any more. Returns how many had not ended."""
+        unended = [activity for activity in live.activities if not activity.has_ended]
+        for activity in unended:
+            self._change(live, activities.cancel(activity, self.host.now_ms()))
+        return len(unended)
+
+    def hear(self, envelope: Envelope) -> None:
+        """A report has come in; its answer goes out with the commit."""
+        live = self.tenure.live(envelope.to)
+        try:
+            report = _decode_report(envelope.body)
+        except msgspec.DecodeError as error:
+            self.tenure.turns.answer_error(envelope, "WrongType", f"no report: {error}")
+            self.tenure.ready(live)
+            return
+        activity = next((a for a in live.activities if report.tag == a.tag), None)
+        verdict, change = activities.hear(activity, report, self.host.now_ms())
+        if activity is not None and verdict != "fenced" and (watch := self._watches.get(activity.id)) is not None:
+            watch.heard_s, watch.heard_ms = trio.current_time(), self.host.now_ms()
+        if change is not None:
+            self._change(live, change)
+        self.tenure.turns.answer_value(envelope, {"verdict": verdict})
+        self.tenure.ready(live)
+
+    def _change(self, live: Live, change: Change) -> None:
+        new = change.activity
+        live.activities = tuple(new if activity.id == new.id else activity for activity in live.activities)
+        self._changed(live)
+        if change.event is not None:
+            self._tell(live, change.event)
+        if new.has_ended:
+            self.tenure.activity_ended(live)
+
+    def _changed(self, live: Live) -> None:
+        draft = self.tenure.turns.draft
+        draft.changed[live.id] = live
+        draft.acted[live.id] = None
+        self.tenure.want_commit()
+
+    def _tell(self, live: Live, event: ActivityEvent) -> None:
+        if Kind.ACTIVITY not in live.type.handlers if not live.stuck else live.status == Status.STOPPING:
+            return  # it does not want to know, or never will
+        activity = next(activity for activity in live.activities if activity.id == event.id)
+        which = f"{event.id}.{event.attempt}.{event.status}.{activity.said}"
+        envelope = Envelope(live.id, Raw(_encode(event)), Kind.ACTIVITY, source=which)
+        if live.status == Status.STOPPING and live.queue and live.queue[0].kind == Kind.STOP and not live.running:
+            self.tenure.put_first(live, envelope)  # it hears of it before it stops
+        else:
+            live.queue.append(envelope)
+        self.tenure.turns.draft.uncarried[live.id] = live
+        self.tenure.ready(live)
+
+    # -- seeing to one activity -------------------------------------------------------------------
+
+    async def _mind(self, id: str, watch: _Watch) -> None:
+        try:
+            while (activity := self._committed(watch.job, id)) is not None and not activity.has_ended:
+                watch.changed = trio.Event()
+                try:
+                    pause_s = await self._see_to(activity, watch)
+                except Exception as error:  # noqa: BLE001  # a launcher's own: one activity waits, the partition goes on
+                    pause_s = LOOK_S
+                    self._wait(activity, watch, f"its launcher fails: {type(error).__name__}: {error}")
+                with trio.move_on_after(pause_s):
+                    await watch.changed.wait()
+        finally:
+            self._watches.pop(id, None)
+
+    def _committed(self, job: str, id: str) -> Activity | None:
+        record = self.tenure.state.jobs.get(job)
+        return next((a for a in record.activities if a.id == id), None) if record is not None else None
+
+    async def _see_to(self, activity: Activity, watch: _Watch) -> float:
+        """Do what is to be done now; returns how long to wait before looking again."""
+        launcher = self.host.launchers.get(activity.kind)
+        if activity.status == ActivityStatus.WANTED:
+            return await self._see_to_wanted(activity, watch, launcher)
+        if launcher is None or launcher.place != activity.place:
+            return self._see_to_distant(activity, watch)
+        found = await launcher.find(activity.tag)
+        if found.state != "running":
+            await self._bury(activity, watch, launcher, found)
+        elif activity.status == ActivityStatus.CANCELLING:
+            await self._press(activity, watch, launcher)
+        return LOOK_S
+
+    # -- to be launched ---------------------------------------------------------------------------
+
+    async def _see_to_wanted(self, activity: Activity, watch: _Watch, launcher: Launcher | None) -> float:
+        late_s = (self.host.now_ms() - activity.due_ms) / 1000
+        if late_s < 0:
+            return min(LOOK_S, -late_s)
+        if launcher is None:
+            self._wait(activity, watch, f"node {self.host.node} can't run activities of kind {activity.kind!r}")
+            return LOOK_S
+        found = await launcher.find(activity.tag)
+        if found.state == "over":
+            await self._bury(activity, watch, launcher, found)
+        elif found.state == "absent":
+            await self._launch(activity, watch, launcher, found)
+        return LOOK_S
+
+    async def _launch(self, activity: Activity, watch: _Watch, launcher: Launcher, found: Found) -> None:
+        now_s = trio.current_time()
+        if watch.launched is None or watch.launched[0] != activity.tag:
+            watch.launched = (activity.tag, now_s, -LAUNCH_AGAIN_S)
+        tag, first_s, last_s = watch.launched
+        if now_s - first_s > LAUNCH_DEADLINE_S:
+            what = f"NotLaunched: it did not begin within {LAUNCH_DEADLINE_S:g} s"
+            self._lose(activity, watch, _failure(f"{what}: {found.detail}" if found.detail else what))
+            return
+        if now_s - last_s < LAUNCH_AGAIN_S:
+            return
+        watch.launched = (tag, first_s, now_s)
+        record = self.tenure.state.jobs[watch.job]
+        try:
+            await launcher.launch(activities.run_of(watch.job, record.generation, activity))
+            watch.waits_for = ""
+        except (LaunchRefused, Mistake) as error:
+            self._lose(activity, watch, _failure(f"{type(error).__name__}: {error}", final=True))
+        except OSError as error:
+            self._wait(activity, watch, f"it can't be launched on node {self.host.node} now: {error}")
+
+    def _wait(self, activity: Activity, watch: _Watch, why: str) -> None:
+        if watch.waits_for != why:
+            watch.waits_for = why
+            self.host.report(f"activity {activity.name!r} of job {watch.job!r} waits: {why}")
+
+    # -- under way --------------------------------------------------------------------------------
+
+    def _see_to_distant(self, activity: Activity, watch: _Watch) -> float:
+        """On another machine: all that is known is what it says. It hears from us in the answers, and ends itself
+        when it hears nothing for too long; only after that is it taken for lost."""
+        policy = activity.policy
+        patience_s = policy.orphan_after_s + policy.cancel_deadline_s + SILENCE_MARGIN_S
+        left_s = watch.heard_s + patience_s - trio.current_time()
+        if left_s <= 0:
+            where = activity.place or "the place where it ran"
+            self._lose(activity, watch, _failure(f"Lost: nothing was heard from {where} for {patience_s:g} s"))
+            return LOOK_S
+        return max(0.05, min(5.0, left_s))
+
+    async def _bury(self, activity: Activity, watch: _Watch, launcher: Launcher, found: Found) -> None:
+        """It is over here: as it said, or, where it said nothing, lost, with all that it may have left behind."""
+        if found.outcome is not None:
+            self._end(activity, watch, found.outcome)
+            return
+        await launcher.cancel(activity.tag, force=True)
+        detail = f": {found.detail}" if found.detail else ""
+        self._lose(activity, watch, _failure(f"Lost: its process ended without a word{detail}"))
+
+    async def _press(self, activity: Activity, watch: _Watch, launcher: Launcher) -> None:
+        force = self.host.now_ms() >= activity.due_ms + FORCE_MARGIN_S * 1000
+        if force or watch.told_to_end != activity.tag:
+            watch.told_to_end = activity.tag
+            await launcher.cancel(activity.tag, force=force)
+
+    def _end(self, activity: Activity, watch: _Watch, outcome: Outcome) -> None:
+        current = self._current(activity, watch)
+        if current is None:
+            return
+        if not current.nonce:
+            self._lose(activity, watch, outcome)  # it ended before it was admitted
+            return
+        report = Report(tag=current.tag, n=current.said + 1, what="ended", nonce=current.nonce, outcome=outcome)
+        _, change = activities.hear(current, report, self.host.now_ms())
+        if change is not None:
+            self._change(self.tenure.live(watch.job), change)
+
+    def _lose(self, activity: Activity, watch: _Watch, outcome: Outcome) -> None:
+        if (current := self._current(activity, watch)) is not None:
+            self._change(self.tenure.live(watch.job), activities.lose(current, outcome, self.host.now_ms()))
+
+    def _current(self, activity: Activity, watch: _Watch) -> Activity | None:
+        """As it is in the draft, if that is still the attempt that was looked at."""
+        live = self.tenure.live(watch.job)
+        current = next((a for a in live.activities if a.id == activity.id), None)
+        if current is None or current.has_ended or current.tag != activity.tag:
+            self.tenure.ready(live)  # to be forgotten
+            return None
+        return current
+
+    # -- for people -------------------------------------------------------------------------------
+
+    def heard_ms(self, id: str) -> int:
+        """When this activity was last heard of by this tenure; 0: not yet."""
+        return watch.heard_ms if (watch := self._watches.get(id)) is not None else 0
+
+    def waits_for(self, id: str) -> str:
+        """Why this activity is not launched."""
+        return watch.waits_for if (watch := self._watches.get(id)) is not None else ""
+
+    def due_times_ms(self) -> Iterator[int]:
+        """When attempts are to be launched that have not been."""
+        for id, watch in self._watches.items():
+            activity = self._committed(watch.job, id)
+            if activity is None or activity.status != ActivityStatus.WANTED or watch.waits_for:
+                continue
+            if watch.launched is None or watch.launched[0] != activity.tag:
+                yield activity.due_ms
+
+
+def _failure(error: str, *, final: bool = False) -> Outcome:
+    return Outcome(status="failed", error=error, final=final)
