@@ -3,7 +3,7 @@
 
 python3 run.py demo [ARGUMENT ...]           the same as `tenure demo ARGUMENT ...`
 python3 run.py test [ARGUMENT ...]           all checks, then `pytest ARGUMENT ...`
-python3 run.py test --fast [ARGUMENT ...]    without the tests that start members, Spark or Docker
+python3 run.py test --fast [ARGUMENT ...]    without the tests that start members, Spark or Docker, or take minutes
 
 What is installed is pinned with hashes: requirements.lock (tests) or requirements-run.lock (demo). As long as
 these stay the same, a second run installs nothing.
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 LOCKS = {"demo": ROOT / "requirements-run.lock", "test": ROOT / "requirements.lock"}
 CHECKS = [["ruff", "check"], ["mypy"], ["lint-imports", "--no-logo"]]
-FAST = "not cluster and not spark and not docker and not slow"
+FAST = "not cluster and not spark and not docker and not long and not slow"
 FULL = "not slow"
 
 
