@@ -1,0 +1,69 @@
+"""What Spark is doing, told to the job a few times a second."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tenure.jobs.reporting import Reporter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["watched"]
+
+LOOK_EVERY_S = 0.5
+
+
+@contextmanager
+def watched(spark: "SparkSession", reporter: Reporter) -> Iterator[None]:
+    """Report stages, tasks and records while the block runs."""
+    over = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(spark, reporter, over), name="tenure-progress", daemon=True)
+    reporter.started(application=spark.sparkContext.applicationId, master=spark.sparkContext.master)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _watch(spark: "SparkSession", reporter: Reporter, over: threading.Event) -> None:
+    last = None
+    while not over.wait(LOOK_EVERY_S):
+        seen = _look(spark)
+        if seen is None or seen == last:
+            continue
+        last = seen
+        reporter.stage("spark", seen.stage, seen.stages)
+        reporter.progress(seen.done, seen.total)
+        reporter.metrics(records_read=seen.records)
+
+
+class Seen(NamedTuple):
+    """One look at all that this application has done and is doing."""
+
+    stage: int
+    stages: int
+    done: int
+    total: int
+    records: int
+
+
+def _look(spark: "SparkSession") -> Seen | None:
+    context: Any = spark.sparkContext
+    no_quantiles = context._gateway.new_array(context._jvm.double, 0)
+    stages = context._jsc.sc().statusStore().stageList(None, False, False, no_quantiles, None)
+    found = [stages.apply(number) for number in range(stages.length())]
+    if not found:
+        return None
+    active = [stage.stageId() for stage in found if str(stage.status()) == "ACTIVE"]
+    counted = [stage for stage in found if str(stage.status()) != "SKIPPED"]
+    return Seen(
+        stage=max(active, default=-1) + 1,
+        stages=len(found),
+        done=sum(stage.numCompleteTasks() for stage in counted),
+        total=sum(stage.numTasks() for stage in counted),
+        records=sum(stage.inputRecords() for stage in counted),
+    )

@@ -1,0 +1,70 @@
+"""Handing the records of a task to Python and back, many at a time, as Arrow batches."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from tenure.jobs.pipelines.records import Record
+from tenure.jobs.spark.operators import Picking
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["through_python", "with_picked"]
+
+BATCH_RECORDS, BATCH_CHARS = 10_000, 16 * 2**20
+Rows = Iterator[tuple[Any, ...]]
+
+
+def through_python(records: "DataFrame", work: Callable[[Iterator[Record]], Iterator[Record]]) -> "DataFrame":
+    """The records after `work`, which gets those of one task."""
+    return _mapped(records.select("key", "value"), work, ["key string", "value string"])
+
+
+def with_picked(records: "DataFrame", work: Picking) -> "DataFrame":
+    """The records with one more column, `picked_…`, for each function."""
+    kept = [name for name in ("key", "value", "token") if name in records.columns]
+    types = ["int" if name == "token" else "string" for name in kept]
+    schema = [f"{name} {type}" for name, type in zip(kept, types, strict=True)]
+    return _mapped(records.select(*kept), work, [*schema, *(f"picked_{name} string" for name in work.functions)])
+
+
+def _mapped(rows: "DataFrame", work: Callable[[Any], Iterable[Any]], schema: list[str]) -> "DataFrame":
+    """As `DataFrame.mapInArrow`, which asks for pandas too although it has no use for it."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    names = [column.split()[0] for column in schema]
+    types = [column.split()[1] for column in schema]
+
+    def mapped(batches: Iterator[Any]) -> Iterator[Any]:
+        return _batches(work(_rows(batches)), names, types)
+
+    udf: Any = UserDefinedFunction(mapped, ", ".join(schema), evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column = udf(*(rows[name] for name in rows.columns))
+    return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)
+
+
+def _rows(batches: Iterator[Any]) -> Rows:
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _batches(rows: Iterable[Any], names: list[str], types: list[str]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    arrow = {"string": pa.string(), "int": pa.int32()}
+    for chunk in _chunks(iter(rows)):
+        columns = zip(*chunk, strict=True)
+        arrays = [pa.array(column, arrow[type]) for column, type in zip(columns, types, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _chunks(rows: Rows) -> Iterator[list[tuple[Any, ...]]]:
+    """Not too many rows at once, and not too large ones."""
+    at_once = BATCH_RECORDS
+    while chunk := list(islice(rows, at_once)):
+        yield chunk
+        length = sum(len(row[1]) for row in chunk) // len(chunk)
+        at_once = max(1, min(BATCH_RECORDS, BATCH_CHARS // (length + 1)))
