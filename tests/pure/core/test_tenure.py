@@ -83,6 +83,18 @@ async def test_clients_are_let_go_on_when_a_full_mailbox_turns_into_dead_letters
     assert [letter["message"] for letter in letters["letters"]] == [n for n in range(20) for _ in range(2)]
 
 
+async def test_clients_that_were_held_back_go_on_as_soon_as_there_is_room(bench: Bench) -> None:
+    await bench.open(COUNTER, mailbox_messages_max=4, sweep_s=1000)
+    await bench.define("a", "counter", wanted="paused")
+    for n in range(20):
+        await bench.publish("a", n)
+    await rest(1)
+    assert await slots_left(bench, CLIENT) > 10
+    await bench.define("a", "counter", wanted="running", revision=2)
+    await rest(1)
+    assert (await bench.state_of("a"))["seen"] == list(range(20))
+
+
 # -- groups -------------------------------------------------------------------------------------------
 
 
