@@ -29,7 +29,7 @@ def draw(random: Random) -> Plan:
         nodes=random.randint(2, 4),
         members=random.randint(2, 5),
         partitions=random.randint(4, 8),
-        work_s=random.uniform(10.0, 16.0),
+        work_s=random.uniform(9.0, 14.0),
         settings=NodeSettings(
             heartbeat_s=1.0,
             gone_after_s=2.5,

@@ -79,7 +79,7 @@ class Transfers(Workload):
 
     async def _order(self, client: GridClient) -> None:
         while self.world.working:
-            batch = [self._one() for _ in range(self.random.choice((6, 20, 40)))]
+            batch = [self._one() for _ in range(self.random.choice((6, 24, 56)))]
             outcome = await self.world.attempt(len(batch), lambda batch=batch: client.publish_many(batch))  # type: ignore[misc]
             doubtful: set[int] = set()
             if isinstance(outcome.error, Backlogged):
