@@ -109,6 +109,11 @@ def _pass_over_gaps(
     return min((at for at in slots if cursor is None or at >= cursor), default=None)
 
 
+@_replaced("lane-chain", InLanes, "_may_begin")
+def _begin_any_lane(self: InLanes, value: bytes, cursor: tuple[int, int] | None) -> bool:
+    return True
+
+
 @_replaced("output-after-commit", Tenure, "commit")
 async def _send_before_commit(self: Tenure, *arguments: Any, **options: Any) -> None:
     commit = self.journal.commit
