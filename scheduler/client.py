@@ -406,7 +406,7 @@ async def open_client(
     now_ms: Callable[[], int],
     sender: bytes | None = None,
 ) -> AsyncIterator[GridClient]:
-    """A client on this grid. On leaving, what is frozen in a slot gets a moment to be stored."""
+    """A client on this grid. On leaving, what no caller waits for any more is no longer tried."""
     sender = sender or new_sender()
     async with trio.open_nursery() as nursery:
         client = GridClient(
