@@ -1,10 +1,11 @@
 """The kinds of activity that run as processes on the node's machine: what command each is.
 
 A kind is a function from a `Run` to a `Command`. It is called in the node, before anything is launched, so what
-is wrong with the work is refused there, by name. To add one: write the function, and put it into `KINDS`.
+is wrong with the work is refused there, by name. To add one: write the function, and put it into `KINDS`. Its module
+must not register job types: a node knows those of its application, and none else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -35,13 +36,13 @@ Kind = Callable[[Run], Command]
 """Raises `LaunchRefused` if this work can't run here, with the nearest thing that could."""
 
 KINDS: dict[str, str] = {
-    "process": "tenure.jobs.process:command",
+    "process": "tenure.jobs.process_command:command",
     "spark": "tenure.jobs.spark.launching:command",
 }
 """kind -> "module:function", imported when first used."""
 
 
-def command_of(run: Run, kinds: dict[str, str | Kind] | None = None) -> Command:
+def command_of(run: Run, kinds: Mapping[str, str | Kind] | None = None) -> Command:
     """What to start for this run."""
     found: Any = (KINDS if kinds is None else kinds).get(run.kind)
     if found is None:

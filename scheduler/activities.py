@@ -23,6 +23,7 @@ __all__ = ["Change", "Verdict", "apply", "begin", "cancel", "hear", "lose", "run
 ENDED_KEPT_MAX = 16
 """Ended activities that a job's record remembers, for people to see."""
 UNENDED_MAX = 1000
+NAME_CHARS_MAX = 200
 RESULT_KEPT_BYTES_MAX = 4096
 ERROR_CHARS_MAX = 2000
 DETAILS_BYTES_MAX = 64 * 1024
@@ -56,6 +57,10 @@ def begin(
     now_ms: int,
 ) -> Activity:
     """A new activity, wanted. Its id and tags are the same whenever this turn is tried, and never another's."""
+    if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX or not isinstance(kind, str) or not kind:
+        raise Mistake(
+            f"an activity has a name of 1 to {NAME_CHARS_MAX} characters, and a kind: {name!r:.200}, {kind!r:.200}"
+        )
     id = hashlib.blake2b(f"{turn}\0{name}".encode(), digest_size=8).hexdigest()
     whose = hashlib.blake2b(f"{cluster}\0{job}\0{generation}\0{id}".encode(), digest_size=12).hexdigest()
     run = f"{re.sub(r'[^A-Za-z0-9_-]+', '_', job)[:40]}-{whose}"

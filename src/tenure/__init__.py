@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tenure.clients.client import Client
     from tenure.clients.sync_client import SyncClient
     from tenure.clients.views import (
+        ActivityView,
         DeadLetter,
         FailureView,
         JobDescription,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         TimerView,
         WaitingView,
     )
+    from tenure.scheduler.activities_wire import ActivityEvent
     from tenure.scheduler.assignment import NodeInfo
     from tenure.scheduler.context import Context, MessageInfo
     from tenure.scheduler.errors import (
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
     from tenure.scheduler.wire import Failure
 
 __all__ = [
+    "ActivityEvent",
+    "ActivityView",
     "AskFailed",
     "Backlogged",
     "BadApplication",
@@ -114,6 +118,7 @@ _HOMES = {
     "clients.client": ("Client",),
     "clients.sync_client": ("SyncClient",),
     "clients.views": (
+        "ActivityView",
         "DeadLetter",
         "FailureView",
         "JobDescription",
@@ -122,6 +127,7 @@ _HOMES = {
         "TimerView",
         "WaitingView",
     ),
+    "scheduler.activities_wire": ("ActivityEvent",),
     "scheduler.assignment": ("NodeInfo",),
     "scheduler.context": ("Context", "MessageInfo"),
     "scheduler.jobtype": ("Job", "JobType", "Registry", "Retry", "job", "registry"),

@@ -3,6 +3,7 @@
 from typing import Any, TypedDict
 
 __all__ = [
+    "ActivityView",
     "DeadLetter",
     "FailureView",
     "JobDescription",
@@ -47,6 +48,44 @@ class WaitingView(TypedDict):
     attempts: int
 
 
+class ActivityView(TypedDict):
+    """Long work of a job that goes on outside its turns (see `Context.start_activity`)."""
+
+    name: str
+    id: str
+    kind: str
+    status: str
+    """wanted, running, cancelling; or how it ended: succeeded, failed, cancelled."""
+    attempt: int
+    attempts_max: int
+    tag: str
+    """Names this attempt; its folder on the machine where it runs is called so."""
+    place: str
+    """The machine (and state folder) where it runs."""
+    pid: int
+    """There: the process around it."""
+    at_ms: int
+    """When it was asked for,"""
+    started_ms: int
+    """when this attempt began,"""
+    heard_ms: int
+    """when its owner last heard of it (0: since it took over, not yet),"""
+    due_ms: int
+    """wanted: when it is to be launched; cancelling: when it is ended by force."""
+    ended_ms: int
+    waits_for: str
+    """Why it isn't launched."""
+    progress: list[int] | None
+    details: dict[str, Any]
+    """What it shows of itself: stage, metrics, info."""
+    notes: dict[str, Any]
+    """What it leaves for the next attempt."""
+    result: Any
+    """If it has one, and it is small."""
+    error: str
+    """Of the last attempt that failed."""
+
+
 class JobSummary(TypedDict):
     """One line of `jobs`."""
 
@@ -81,6 +120,7 @@ class JobDescription(JobSummary):
     first_waiting: WaitingView | None
     topics: list[str]
     progress: list[int] | None
+    activities: list[ActivityView]
     state: Any
 
 

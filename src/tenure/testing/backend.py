@@ -15,10 +15,12 @@ from tenure.scheduler.errors import Mistake
 from tenure.scheduler.jobtype import Registry
 from tenure.scheduler.jobtype import registry as process_registry
 from tenure.scheduler.settings import ClientSettings, NodeSettings
+from tenure.testing.fake_runs import FakeRun
 
-__all__ = ["Backend", "GridName", "Plan", "calling_file", "known_to_clients", "pick"]
+__all__ = ["ActivitiesName", "Backend", "GridName", "Plan", "calling_file", "known_to_clients", "pick"]
 
 GridName = Literal["memory", "hazelcast"]
+ActivitiesName = Literal["fake", "real"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +37,15 @@ class Plan:
     seed: int
     start: datetime | None
     faults: Any
+    activities: ActivitiesName | None = None
 
     def __post_init__(self) -> None:
         if self.grid not in ("memory", "hazelcast"):
             raise Mistake(f"grid is 'memory' or 'hazelcast', not {self.grid!r}")
+        if self.activities not in (None, "fake", "real"):
+            raise Mistake(f"activities are 'fake' or 'real', not {self.activities!r}")
+        if self.activities == "fake" and self.grid != "memory":
+            raise Mistake('fake activities are for grid="memory": nodes that are processes launch processes')
         if self.nodes < 0 or self.members < 1 or self.backups < 0:
             raise Mistake("a cluster has no negative number of nodes or backups, and at least one member")
         if self.partitions is not None and self.partitions < 1:
@@ -67,6 +74,10 @@ class Backend(ABC):
     def address(self) -> str:
         """As `--cluster` takes it."""
         raise Mistake('a cluster with grid="memory" lives in this process: nobody else can reach it')
+
+    async def tell_address(self) -> str:
+        """The same, for those who are in another thread."""
+        return self.address
 
     @abstractmethod
     def open_client(
@@ -109,6 +120,10 @@ class Backend(ABC):
     @abstractmethod
     async def drain(self, node: int) -> None:
         """Let it hand over and go; returns when it has ended."""
+
+    async def launched(self) -> FakeRun:
+        """The next activity that is at work."""
+        raise Mistake('only fake activities are told by tests what to do: grid="memory", activities="fake"')
 
     @abstractmethod
     async def add_member(self) -> int:

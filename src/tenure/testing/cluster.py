@@ -3,8 +3,10 @@
 Blocking: The testing cluster for plain tests: it lives in a thread of its own.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
+from typing import Any
 
 from tenure.application import Source
 from tenure.clients import client as async_clients
@@ -13,7 +15,8 @@ from tenure.clients.homes import AsyncHome
 from tenure.scheduler.grid.memory.faults import Faults
 from tenure.scheduler.jobtype import Registry
 from tenure.scheduler.settings import ClientSettings, NodeSettings
-from tenure.testing.backend import Backend, GridName, Plan, calling_file
+from tenure.testing.backend import ActivitiesName, Backend, GridName, Plan, calling_file
+from tenure.testing.fake_runs import FakeRun
 
 __all__ = ["Cluster"]
 
@@ -40,11 +43,13 @@ class Cluster:
         seed: int = 0,
         start: datetime | None = None,
         faults: Faults | None = None,
+        activities: ActivitiesName | None = None,
     ) -> None:
         """`app` is what its nodes run: a file (`app.py`), a module, a registry, or what this process has registered
         (with grid="hazelcast", where nodes are processes of their own: the file that calls this). On the memory
         grid, `seed` decides what chance decides, `start` is what the clocks show at first (now, by default; they
-        go on with trio's clock), and `faults` make the grid as bad as a real one.
+        go on with trio's clock), `faults` make the grid as bad as a real one, and `activities` are fakes that do what
+        the test says (see `launched`) unless they are to be "real": processes, which know nothing of virtual time.
         """
         if app is None and grid == "hazelcast":
             app = calling_file()
@@ -59,6 +64,7 @@ class Cluster:
             seed=seed,
             start=start,
             faults=faults,
+            activities=activities,
         )
         self._home: AsyncHome[Backend] = AsyncHome(plan.opening())
 
@@ -85,11 +91,7 @@ class Cluster:
 
     async def address(self) -> str:
         """What `--cluster` and `TENURE_CLUSTER` take to reach it, with grid="hazelcast"."""
-
-        async def address(backend: Backend) -> str:
-            return backend.address
-
-        return await self._home.run(address)
+        return await self._home.run(lambda backend: backend.tell_address())
 
     async def now(self) -> datetime:
         """What the clocks of its nodes show."""
@@ -98,6 +100,11 @@ class Cluster:
     async def advance(self, seconds: float) -> None:
         """Let the clocks of its nodes go on by so much, stopping at every timer and retry that comes due on the way."""
         await self._home.run(lambda backend: backend.advance(seconds))
+
+    async def launched(self) -> "LaunchedRun":
+        """The next activity that is launched and at work (a fake): waits for it."""
+        run = await self._home.run(lambda backend: backend.launched())
+        return LaunchedRun(self._home, run)
 
     # -- nodes ------------------------------------------------------------------------------------
 
@@ -142,3 +149,55 @@ class Cluster:
     async def remove_member(self, member: int) -> None:
         """Let a member hand over its data to the others; returns when it has ended."""
         await self._home.run(lambda backend: backend.remove_member(member))
+
+
+class LaunchedRun:
+    """An attempt at an activity that is not done by any process: the test says what becomes of it."""
+
+    def __init__(self, home: AsyncHome[Backend], fake: FakeRun) -> None:
+        self._home, self._fake = home, fake
+        run = fake.run
+        self.job, self.activity, self.attempt, self.kind = run.job, run.activity, run.attempt, run.kind
+        self.work: Any = run.work
+        """The specification that the job gave."""
+        self.notes = run.notes
+        """What earlier attempts left for this one."""
+
+    async def succeed(self, result: Any = None) -> None:
+        """The work is done; returns when the job knows."""
+        await self._end(lambda: self._fake.succeed(result))
+
+    async def fail(self, error: str, *, final: bool = False) -> None:
+        """The work has failed (`final`: it is no use to try again); returns when the job knows."""
+        await self._end(lambda: self._fake.fail(error, final=final))
+
+    async def die(self) -> None:
+        """Its processes end at once and without a word, as by kill -9. The job finds out."""
+        await self._end(self._fake.die)
+
+    async def report(self, **line: Any) -> None:
+        """Say how it goes, as `Reporter` does: progress=[1, 2], metrics={"rows": 3}, stage={"name": "parse"}."""
+        await self._act(lambda: self._fake.tell(**line))
+
+    async def note(self, name: str, value: Any) -> None:
+        """Leave something for the next attempt, as `Reporter.note`."""
+        await self._home.run(lambda backend: self._fake.note(name, value))
+
+    async def told_to_end(self) -> None:
+        """Wait until it is told to end (by `cancel`, for one). It ends at once, unless it `ignores_cancel`."""
+        await self._home.run(lambda backend: self._fake.told_to_end.wait())
+
+    async def over(self) -> None:
+        """Wait until nothing is left of it."""
+        await self._home.run(lambda backend: self._fake.over.wait())
+
+    def ignores_cancel(self) -> None:
+        """From now on it ends by force only, after its `cancel_deadline_s`."""
+        self._fake.is_stubborn = True
+
+    async def _end(self, act: Callable[[], None]) -> None:
+        await self._act(act)
+        await self.over()
+
+    async def _act(self, act: Callable[[], None]) -> None:
+        await self._home.run(lambda backend: self._fake.do(act))

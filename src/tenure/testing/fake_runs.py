@@ -65,6 +65,11 @@ class FakeRun:
         """As if somebody had asked its wrapper to end."""
         self._attempt.interrupt()
 
+    async def do(self, act: Callable[[], None]) -> None:
+        """Have something done in the thread where it lives."""
+        await trio.lowlevel.checkpoint()
+        act()
+
     async def note(self, name: str, value: Any) -> str:
         """As `Reporter.note`: returns the job's verdict."""
         return await self._ask({"note": {name: value}})
@@ -79,6 +84,8 @@ class FakeRun:
         self._on_line({**line, "ask": asked})
         while True:
             self._said_something = trio.Event()
+            if self.over.is_set():
+                return "fenced"  # nobody is left who would answer
             for said in self.said:
                 if said.get("answer") == asked:
                     return str(said["verdict"])
@@ -99,6 +106,7 @@ class FakeRun:
         finally:
             self._runs.stopped(self)
             self.over.set()
+            self._said_something.set()
 
     def ask_to_end(self) -> None:
         """As the launcher does."""

@@ -25,6 +25,8 @@ from tenure.scheduler.node import Node
 from tenure.scheduler.settings import ClientSettings
 from tenure.scheduler.tenure import Tenure
 from tenure.testing.backend import Backend, Plan, known_to_clients, pick
+from tenure.testing.fake_runs import FakeRun
+from tenure.testing.memory_activities import MemoryActivities, open_activities
 from tenure.testing.quiet import due_times_ms, is_at_work
 
 __all__ = ["MemoryBackend", "open_memory"]
@@ -70,6 +72,7 @@ class MemoryBackend(Backend):
 
     def __init__(self, plan: Plan, nursery: trio.Nursery) -> None:
         self.plan = plan
+        self.activities: MemoryActivities
         self.registry = load_application(plan.app, apart=True)
         self._clock = _clock(plan)
         self._ahead_ms = 0
@@ -190,6 +193,7 @@ class MemoryBackend(Backend):
         marker = self._marker
         name = f"node-{number}"
         host = Host(grid, name, registry, self.now_ms, marker.formation, marker.incarnation, self.plan.settings, random)
+        host.launchers = self.activities.launchers
         running = self._nodes[number] = _RunningNode(Node(host, listening, name=name), grid)
         await self._nursery.start(running.run)
         return running
@@ -200,6 +204,9 @@ class MemoryBackend(Backend):
                 await trio.sleep(POLL_S)
             return
         raise NotDone(f"the nodes did not come up within {READY_TIMEOUT_S:g} s")
+
+    async def launched(self) -> FakeRun:
+        return await self.activities.launched()
 
     # -- members ----------------------------------------------------------------------------------
 
@@ -244,10 +251,12 @@ async def open_memory(plan: Plan) -> AsyncIterator[MemoryBackend]:
     """A running cluster; what is left of it ends at once."""
     async with trio.open_nursery() as nursery:
         backend = MemoryBackend(plan, nursery)
-        try:
-            await backend.form()
-            await backend.add_nodes(plan.nodes)
-            yield backend
-        finally:
-            backend.end()
-            nursery.cancel_scope.cancel()
+        is_fake = plan.activities != "real"
+        async with open_activities(backend.grid_cluster, backend.now_ms, fake=is_fake) as backend.activities:
+            try:
+                await backend.form()
+                await backend.add_nodes(plan.nodes)
+                yield backend
+            finally:
+                backend.end()
+                nursery.cancel_scope.cancel()

@@ -17,6 +17,7 @@ def due_times_ms(tenure: Tenure) -> Iterator[int]:
                 yield from _due(record.status, record.timer, record.failure)
         elif not live.stuck:
             yield from _due(live.status, live.timer, live.failure)
+    yield from tenure.supervisor.due_times_ms()
 
 
 def _due(status: str, timer: Timer | None, failure: Failure | None) -> Iterator[int]:

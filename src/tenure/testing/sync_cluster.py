@@ -4,8 +4,10 @@
 Made from cluster.py by tests/api/shells.py: edit that one.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
+from typing import Any
 
 from tenure.application import Source
 from tenure.clients import client as async_clients
@@ -14,7 +16,8 @@ from tenure.clients.sync_client import SyncClient
 from tenure.scheduler.grid.memory.faults import Faults
 from tenure.scheduler.jobtype import Registry
 from tenure.scheduler.settings import ClientSettings, NodeSettings
-from tenure.testing.backend import Backend, GridName, Plan, calling_file
+from tenure.testing.backend import ActivitiesName, Backend, GridName, Plan, calling_file
+from tenure.testing.fake_runs import FakeRun
 
 __all__ = ["SyncCluster"]
 
@@ -41,11 +44,13 @@ class SyncCluster:
         seed: int = 0,
         start: datetime | None = None,
         faults: Faults | None = None,
+        activities: ActivitiesName | None = None,
     ) -> None:
         """`app` is what its nodes run: a file (`app.py`), a module, a registry, or what this process has registered
         (with grid="hazelcast", where nodes are processes of their own: the file that calls this). On the memory
         grid, `seed` decides what chance decides, `start` is what the clocks show at first (now, by default; they
-        go on with trio's clock), and `faults` make the grid as bad as a real one.
+        go on with trio's clock), `faults` make the grid as bad as a real one, and `activities` are fakes that do what
+        the test says (see `launched`) unless they are to be "real": processes, which know nothing of virtual time.
         """
         if app is None and grid == "hazelcast":
             app = calling_file()
@@ -60,6 +65,7 @@ class SyncCluster:
             seed=seed,
             start=start,
             faults=faults,
+            activities=activities,
         )
         self._home: SyncHome[Backend] = SyncHome(plan.opening())
 
@@ -86,11 +92,7 @@ class SyncCluster:
 
     def address(self) -> str:
         """What `--cluster` and `TENURE_CLUSTER` take to reach it, with grid="hazelcast"."""
-
-        async def address(backend: Backend) -> str:
-            return backend.address
-
-        return self._home.run(address)
+        return self._home.run(lambda backend: backend.tell_address())
 
     def now(self) -> datetime:
         """What the clocks of its nodes show."""
@@ -99,6 +101,11 @@ class SyncCluster:
     def advance(self, seconds: float) -> None:
         """Let the clocks of its nodes go on by so much, stopping at every timer and retry that comes due on the way."""
         self._home.run(lambda backend: backend.advance(seconds))
+
+    def launched(self) -> "LaunchedRun":
+        """The next activity that is launched and at work (a fake): waits for it."""
+        run = self._home.run(lambda backend: backend.launched())
+        return LaunchedRun(self._home, run)
 
     # -- nodes ------------------------------------------------------------------------------------
 
@@ -143,3 +150,55 @@ class SyncCluster:
     def remove_member(self, member: int) -> None:
         """Let a member hand over its data to the others; returns when it has ended."""
         self._home.run(lambda backend: backend.remove_member(member))
+
+
+class LaunchedRun:
+    """An attempt at an activity that is not done by any process: the test says what becomes of it."""
+
+    def __init__(self, home: SyncHome[Backend], fake: FakeRun) -> None:
+        self._home, self._fake = home, fake
+        run = fake.run
+        self.job, self.activity, self.attempt, self.kind = run.job, run.activity, run.attempt, run.kind
+        self.work: Any = run.work
+        """The specification that the job gave."""
+        self.notes = run.notes
+        """What earlier attempts left for this one."""
+
+    def succeed(self, result: Any = None) -> None:
+        """The work is done; returns when the job knows."""
+        self._end(lambda: self._fake.succeed(result))
+
+    def fail(self, error: str, *, final: bool = False) -> None:
+        """The work has failed (`final`: it is no use to try again); returns when the job knows."""
+        self._end(lambda: self._fake.fail(error, final=final))
+
+    def die(self) -> None:
+        """Its processes end at once and without a word, as by kill -9. The job finds out."""
+        self._end(self._fake.die)
+
+    def report(self, **line: Any) -> None:
+        """Say how it goes, as `Reporter` does: progress=[1, 2], metrics={"rows": 3}, stage={"name": "parse"}."""
+        self._act(lambda: self._fake.tell(**line))
+
+    def note(self, name: str, value: Any) -> None:
+        """Leave something for the next attempt, as `Reporter.note`."""
+        self._home.run(lambda backend: self._fake.note(name, value))
+
+    def told_to_end(self) -> None:
+        """Wait until it is told to end (by `cancel`, for one). It ends at once, unless it `ignores_cancel`."""
+        self._home.run(lambda backend: self._fake.told_to_end.wait())
+
+    def over(self) -> None:
+        """Wait until nothing is left of it."""
+        self._home.run(lambda backend: self._fake.over.wait())
+
+    def ignores_cancel(self) -> None:
+        """From now on it ends by force only, after its `cancel_deadline_s`."""
+        self._fake.is_stubborn = True
+
+    def _end(self, act: Callable[[], None]) -> None:
+        self._act(act)
+        self.over()
+
+    def _act(self, act: Callable[[], None]) -> None:
+        self._home.run(lambda backend: self._fake.do(act))

@@ -1,0 +1,48 @@
+"""Log files that don't grow without end."""
+
+from collections import deque
+from pathlib import Path
+
+__all__ = ["BoundedLog"]
+
+TAIL_LINES = 40
+TAIL_BYTES_MAX = 16 * 1024
+
+
+class BoundedLog:
+    """`path` has the newest part; what was before it is in `path.1`. Together they have at most `bytes_max`."""
+
+    def __init__(self, path: Path, bytes_max: int) -> None:
+        self.path, self._half = path, max(1, bytes_max // 2)
+        self._file = path.open("ab", buffering=0)
+        self._size = self._file.tell()
+        self._tail: deque[bytes] = deque()
+        self._tail_bytes = 0
+
+    def write(self, data: bytes) -> None:
+        """Add what a process said."""
+        self._tail.append(data)
+        self._tail_bytes += len(data)
+        while self._tail_bytes - len(self._tail[0]) > TAIL_BYTES_MAX:
+            self._tail_bytes -= len(self._tail.popleft())
+        while data:
+            part = data[: self._half - self._size]
+            self._file.write(part)
+            self._size += len(part)
+            data = data[len(part) :]
+            if self._size >= self._half:
+                self._turn_over()
+
+    def _turn_over(self) -> None:
+        self._file.close()
+        self.path.rename(self.path.with_name(f"{self.path.name}.1"))
+        self._file = self.path.open("ab", buffering=0)
+        self._size = 0
+
+    def tail(self) -> str:
+        """The last lines."""
+        text = b"".join(self._tail)[-TAIL_BYTES_MAX:].decode(errors="replace")
+        return "\n".join(text.splitlines()[-TAIL_LINES:])
+
+    def close(self) -> None:
+        self._file.close()
