@@ -7,16 +7,20 @@ __all__ = ["DefinitionEntries", "InboxEntries"]
 
 
 class InboxEntries:
-    """New lane slots go to the tenure of their partition, if it is open here; its first sweep finds the others."""
+    """New lane slots go to the tenure of their partition, if it is open here or about to be; its first sweep finds
+    those that were there before."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
 
     def __call__(self, events: list[EntryEvent]) -> None:
-        tenures = self.node.tenures
+        tenures, opening = self.node.tenures, self.node.heard
         for _, partition, key, value in events:
-            if value is not None and (tenure := tenures.get(partition)) is not None:
-                tenure.offer_slot(key, value)
+            if value is not None:
+                if (tenure := tenures.get(partition)) is not None:
+                    tenure.offer_slot(key, value)
+                elif (heard := opening.get(partition)) is not None:
+                    heard.slots[key] = value
 
 
 class DefinitionEntries:
@@ -26,11 +30,15 @@ class DefinitionEntries:
         self.node = node
 
     def __call__(self, events: list[EntryEvent]) -> None:
-        tenures = self.node.tenures
+        tenures, opening = self.node.tenures, self.node.heard
         for _, partition, key, value in events:
-            if value is not None and (tenure := tenures.get(partition)) is not None:
-                try:
-                    id = key.decode()
-                except UnicodeDecodeError:
-                    continue  # the sweep reports it
+            if value is None:
+                continue
+            try:
+                id = key.decode()
+            except UnicodeDecodeError:
+                continue  # the sweep reports it
+            if (tenure := tenures.get(partition)) is not None:
                 tenure.offer_definition(id, value)
+            elif (heard := opening.get(partition)) is not None:
+                heard.definitions[id] = value

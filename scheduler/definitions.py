@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NEVER_WAS", "Definitions"]
 
+SPREAD_S = 0.5
+"""The first sweeps of partitions that open together are spread over so long."""
 NEVER_WAS = Definition("", EMPTY, 0, 0, "removed")
 """The tombstone of an id under which there was no job when somebody sent to it."""
 
@@ -273,6 +275,8 @@ class Definitions:
 
     async def sweeps(self) -> None:
         """Find definitions that no event told of."""
+        # Not all of a takeover's partitions at the same moment.
+        await trio.sleep(min(SPREAD_S, self.tenure.settings.definitions_sweep_s) * self.host.random.random())
         while True:
             try:
                 async for page in self.host.grid.scan(Map.JOBS, self.partition, page=500):

@@ -72,13 +72,15 @@ class Journal:
 
     # -- opening ----------------------------------------------------------------------------------
 
-    async def open(self, node: str, at_ms: Callable[[], int]) -> None:
+    async def open(self, node: str, at_ms: Callable[[], int], *, followed: bool = False) -> None:
         """Become the owner: everything committed so far is in `state`, and nobody else can commit from now on.
 
-        Call `read` and `follow` before, as often as you like.
+        Call `read` and `follow` before, as often as you like; say so if that was just now.
         """
         while True:
-            await self.follow()
+            if not followed:
+                await self.follow()
+            followed = False
             if not await self._confirm_tail():
                 await self.read()
                 continue

@@ -14,6 +14,7 @@ from tenure.scheduler.assignment import Assignment, NodeInfo, assign
 from tenure.scheduler.errors import TenureError
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.handoffs import Handoffs
+from tenure.scheduler.heard import Heard
 from tenure.scheduler.host import Host
 from tenure.scheduler.serving import Serving
 from tenure.scheduler.tenure import Tenure
@@ -63,6 +64,8 @@ class Node:
         self.name, self.pid, self.neighbours = name, pid, neighbours
         self.tenures: dict[int, Tenure] = {}
         """The partitions that are open here."""
+        self.heard: dict[int, Heard] = {}
+        """What comes to partitions that are being opened."""
         self.lost: dict[int, str] = {}
         """Partitions that should be ours, and can't be: the reason."""
         self.assignment = Assignment(0, ())

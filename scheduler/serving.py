@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from tenure.scheduler.errors import Final
+from tenure.scheduler.heard import Heard
 from tenure.scheduler.journal import Journal, TenureOver
 from tenure.scheduler.state import PartitionState
 from tenure.scheduler.tenure import Tenure
@@ -43,6 +44,7 @@ class Serving:
                 await self._serve()
         finally:
             self.ended.set()
+            self.node.heard.pop(self.partition, None)
             self.node.tenures.pop(self.partition, None)
             self.node.ended(self.partition)
 
@@ -62,12 +64,13 @@ class Serving:
                 await self._await_turn(journal)
             if self._successor is not None:
                 return
-            await journal.open(host.node, host.now_ms)
+            heard = await self._open(journal)
             node.lost.pop(self.partition, None)
             tenure = node.tenures[self.partition] = Tenure(host, journal)
+            node.heard.pop(self.partition, None)
             if self._successor is not None:
                 tenure.close(self._successor)
-            await tenure.run(crashed=not journal.closed_before)
+            await tenure.run(crashed=not journal.closed_before, heard=heard)
         except TenureOver:
             await trio.sleep(host.random.random() * host.settings.retry_pause_max_s)
         except Final as error:
@@ -75,6 +78,21 @@ class Serving:
                 host.report(str(error))
             node.lost[self.partition] = str(error)
             await trio.sleep(host.settings.lost_after_s)
+
+    async def _open(self, journal: Journal) -> Heard:
+        """Open it, with the first sweep beside that: nobody waits for both."""
+        heard = self.node.heard[self.partition] = Heard()
+        failure: TenureOver | Final | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(heard.sweep, self.host.grid, self.partition, journal.pause)
+            try:
+                await journal.open(self.host.node, self.host.now_ms, followed=True)
+            except (TenureOver, Final) as error:
+                failure = error
+                nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return heard
 
     async def _await_turn(self, journal: Journal) -> None:
         """Until the last owner has closed, is gone, or has had time enough."""

@@ -21,6 +21,7 @@ from tenure.scheduler.draft import Draft
 from tenure.scheduler.errors import Undecodable
 from tenure.scheduler.forgetting import Forgetting
 from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.heard import Heard
 from tenure.scheduler.host import Host
 from tenure.scheduler.inlanes import InLanes, is_passed
 from tenure.scheduler.journal import Journal, TenureOver
@@ -98,13 +99,17 @@ class Tenure:
 
     # -- the loop ---------------------------------------------------------------------------------
 
-    async def run(self, *, crashed: bool) -> None:
+    async def run(self, *, crashed: bool, heard: Heard | None = None) -> None:
         """Serve until closed. Raises `TenureOver` when another tenure has begun.
 
         `crashed`: the last tenure did not close. What was waiting then is run with care.
+        `heard`: the first sweep, if it has been done.
         """
         self._resume(crashed)
-        await self._first_sweep()
+        if heard is None:
+            heard = Heard()
+            await heard.sweep(self.host.grid, self.partition, self.journal.pause)
+        self._listen_to(heard)
         try:
             await self._run()
         except BaseExceptionGroup as group:
@@ -437,7 +442,7 @@ class Tenure:
 
     async def _sweeps(self) -> None:
         """Find slots that no event told of; delete what lies below the cursors; later, the journal's remains."""
-        pause_s, sweeps = 0.0, 0
+        pause_s, sweeps = self.settings.sweep_s * (0.5 + self.host.random.random()), 0  # the first one has been
         while True:
             with trio.move_on_after(pause_s):
                 await self._sweep.wait()
@@ -455,14 +460,12 @@ class Tenure:
             except GridError:
                 pause_s = min(pause_s, self.settings.retry_pause_max_s)
 
-    async def _first_sweep(self) -> None:
-        attempt = 0
-        while True:
-            try:
-                return await self._sweep_inbox()
-            except GridError:
-                attempt += 1
-                await self.journal.pause(attempt)
+    def _listen_to(self, heard: Heard) -> None:
+        for key, value in heard.slots.items():
+            self.offer_slot(key, value)
+        self.host.grid.discard(Map.INBOX, self.partition, [key for key in heard.slots if self.is_passed(key)])
+        for id, value in heard.definitions.items():
+            self.offer_definition(id, value)
 
     async def _sweep_inbox(self) -> None:
         async for page in self.host.grid.scan(Map.INBOX, self.partition):

@@ -13,6 +13,7 @@ import select
 import struct
 import threading
 import time
+from collections.abc import Sized
 from typing import Any, cast
 
 from hazelcast.protocol.client_message import Frame, InboundMessage
@@ -20,6 +21,8 @@ from hazelcast.reactor import AsyncoreConnection, AsyncoreReactor, asyncore
 
 __all__ = ["Reader", "Serials", "quicken"]
 
+IDLE_MAX = 3
+"""With so few requests on their way, the next is not worth waking another thread for."""
 _POLL_MS = 10
 """The client's own: its timers are looked at so often."""
 _HEADER = struct.Struct("<iH")
@@ -27,14 +30,14 @@ _HEADER = struct.Struct("<iH")
 _FINAL = 1 << 13
 
 
-def quicken(reactor: AsyncoreReactor) -> None:
-    """To be called before the reactor starts."""
+def quicken(reactor: AsyncoreReactor, pending: Sized) -> None:
+    """To be called before the reactor starts. `pending`: the requests that are on their way."""
     loop, its_loop = _Loop(reactor.map), cast(Any, reactor._loop)
     its_loop.run_loop = loop.run
     wake = its_loop.wake_loop
 
     def connection_factory(*args: Any) -> AsyncoreConnection:
-        return _Connection(loop, wake, reactor, *args)
+        return _Connection(loop, wake, pending, reactor, *args)
 
     reactor.connection_factory = connection_factory  # type: ignore[method-assign]
 
@@ -77,8 +80,8 @@ class _Loop:
 class _Connection(AsyncoreConnection):
     """Requests may be written by the thread that makes them."""
 
-    def __init__(self, loop: _Loop, wake: Any, *args: Any) -> None:
-        self._loop, self._wake = loop, wake
+    def __init__(self, loop: _Loop, wake: Any, pending: Sized, *args: Any) -> None:
+        self._loop, self._wake, self._pending = loop, wake, pending
         self._writing = threading.Lock()
         super().__init__(*args)  # type: ignore[no-untyped-call]
         self._reader = Reader(self._builder)  # type: ignore[assignment]
@@ -89,7 +92,7 @@ class _Connection(AsyncoreConnection):
 
     def _write(self, buf: bytes) -> None:
         queue = self._write_queue
-        if not queue and self._loop.sleeping and self.sent_protocol_bytes and self._writing.acquire(blocking=False):
+        if not queue and self._is_idle() and self._writing.acquire(blocking=False):
             try:
                 # The reactor may have slept, woken and written meanwhile; but nobody writes now, and what is queued
                 # goes first.
@@ -107,6 +110,10 @@ class _Connection(AsyncoreConnection):
             queue.append(buf)
         if self._loop.sleeping:
             self._wake()
+
+    def _is_idle(self) -> bool:
+        # With more on its way, what the reactor sends together costs members and ourselves less.
+        return self._loop.sleeping and len(self._pending) <= IDLE_MAX and bool(self.sent_protocol_bytes)
 
     def _send(self, buf: bytes) -> int:
         try:
