@@ -1,10 +1,16 @@
 """A seed is a run: the same, whatever has run before it, in this process or another."""
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from hashlib import sha256
+from typing import Any
 
+import pytest
+
+from tenure.simulation import run
 from tenure.simulation.run import Outcome, run_seed
 
 SEEDS = (1, 5, 9)
@@ -47,3 +53,18 @@ def test_a_seed_runs_alike_in_another_process_whose_sets_have_another_order() ->
         check=True,
     )
     assert there.stdout.split() == here
+
+
+def test_a_run_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds: list[weakref.ref[run.World]] = []
+
+    class Remembered(run.World):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            worlds.append(weakref.ref(self))
+
+    monkeypatch.setattr(run, "World", Remembered)
+    for seed in (1, 2):
+        run_seed(seed)
+    gc.collect()
+    assert [world() for world in worlds] == [None, None]

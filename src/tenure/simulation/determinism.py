@@ -13,6 +13,7 @@ __all__ = ["deterministic"]
 def deterministic(seed: int) -> Iterator[None]:
     """While open, trio shuffles tasks by `seed`, and garbage is collected at fixed moments only.
 
+    What a run is made of must be made inside: what was there before is never looked at again as garbage.
     trio has this switch for Hypothesis; it has no public name.
     """
     shuffler = _run._r

@@ -76,9 +76,9 @@ class _Clock:
 def run_seed(seed: int, *, detailed: bool = False, workloads: Sequence[type[Workload]] = ()) -> Outcome:
     """Run it. The same seed gives the same outcome and the same trace, whatever else this process has done."""
     outcome = Outcome(seed, Operations(), Trace(detailed=detailed))
-    clock = _Clock()
     begun_s = time.process_time()
     with deterministic(seed):
+        clock = _Clock()
         trio.run(_run, outcome, workloads, clock, clock=clock.clock)
     outcome.core_s = time.process_time() - begun_s
     return outcome
