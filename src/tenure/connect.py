@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tenure.clients.trio_thread import Opening
 from tenure.scheduler.client import GridClient, open_client
@@ -18,7 +18,7 @@ from tenure.scheduler.settings import ClientSettings
 if TYPE_CHECKING:
     from tenure.scheduler.grid.hazelcast import HazelcastSettings
 
-__all__ = ["CLUSTER_VARIABLE", "opening", "parse_cluster"]
+__all__ = ["CLUSTER_VARIABLE", "opening", "parse_cluster", "reach"]
 
 CLUSTER_VARIABLE = "TENURE_CLUSTER"
 CLUSTER_NAME = "tenure"
@@ -53,6 +53,12 @@ def parse_cluster(text: str) -> "HazelcastSettings":
         return HazelcastSettings(cluster_name=name or CLUSTER_NAME, addresses=addresses)
     except ValueError as error:
         raise Mistake(f"{text!r} names no cluster: {error}") from None
+
+
+def reach(text: str) -> dict[str, Any]:
+    """What a process elsewhere needs to reach the cluster that `text` names, made of what JSON can hold."""
+    settings = parse_cluster(text)
+    return {"cluster_name": settings.cluster_name, "addresses": list(settings.addresses)}
 
 
 def _address(text: str) -> str:

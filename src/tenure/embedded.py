@@ -14,6 +14,7 @@ import trio
 from tenure.connect import parse_cluster, wall_clock_ms
 from tenure.listeners import listening
 from tenure.nodes.embedded import open_embedded as open_embedded_member
+from tenure.nodes.launching import open_launchers
 from tenure.nodes.neighbours import Neighbours
 from tenure.scheduler.cluster import find_or_form
 from tenure.scheduler.grid.hazelcast import HazelcastGrid
@@ -33,12 +34,14 @@ async def open_embedded(registry: Registry, settings: NodeSettings | None = None
     async with (
         open_embedded_member() as address,
         HazelcastGrid.connect(replace(parse_cluster(address), backups=0)) as grid,
+        open_launchers(address, ends_with_it=True) as launchers,
         trio.open_nursery() as nursery,
     ):
         cluster = await find_or_form(grid, name)
         host = Host(
             grid, name, registry, wall_clock_ms, cluster.formation, cluster.incarnation, settings or NodeSettings()
         )
+        host.launchers = launchers
         node = Node(host, listening, name=name, pid=os.getpid(), neighbours=Neighbours())
         await nursery.start(node.run)
         yield grid

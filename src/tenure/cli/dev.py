@@ -45,6 +45,7 @@ async def _run(app: str, output: Output) -> int:
 
     from tenure.members import rich_progress
     from tenure.nodes.embedded import open_embedded
+    from tenure.nodes.launching import open_launchers
     from tenure.nodes.whereabouts import announced
 
     folder = watched_folder(app)
@@ -52,7 +53,7 @@ async def _run(app: str, output: Output) -> int:
     async with trio.open_nursery() as nursery:
         stop = trio.Event()
         await nursery.start(_heed, stop)
-        async with open_embedded(progress=progress) as cluster:
+        async with open_embedded(progress=progress) as cluster, open_launchers(cluster, ends_with_it=True):
             with announced(cluster):
                 say(f"Cluster {cluster}; watching {folder}. Ctrl-C ends it.")
                 await _keep_running(app, cluster, folder, stop, output)

@@ -10,7 +10,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,8 +25,10 @@ from tenure.nodes.application import Application
 from tenure.nodes.embedded import open_embedded
 from tenure.nodes.errors import NotDrained, UnsafeMembers
 from tenure.nodes.guard import guard, join_cluster
+from tenure.nodes.launching import open_launchers
 from tenure.nodes.neighbours import Neighbours
 from tenure.nodes.whereabouts import announced
+from tenure.scheduler.activities_port import Launcher
 from tenure.scheduler.assignment import assign
 from tenure.scheduler.cluster import Cluster
 from tenure.scheduler.grid.hazelcast import HazelcastGrid
@@ -99,12 +101,16 @@ async def run_node(
         await signals.start(_heed_signals, stop)
         with trio.CancelScope() as whole:
             signals.start_soon(_give_up_starting, stop, started, whole)
-            async with _cluster(options, progress) as address, _connect(options, address) as grid:
+            async with (
+                _cluster(options, progress) as address,
+                _connect(options, address) as grid,
+                open_launchers(address, ends_with_it=options.cluster is None) as launchers,
+            ):
                 await _check_members(grid, options)
                 cluster, formed = await join_cluster(grid, begin_anew_if_lost=options.begin_anew)
                 if formed:
                     _log().warning("formed a new cluster: there was none", cluster=cluster.formation)
-                node = _node(grid, cluster, options, application)
+                node = _node(grid, cluster, options, application, launchers)
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(partial(guard, grid, cluster, gone_after_s=options.gone_after_s))
                     nursery.start_soon(_warn_of_members, grid)
@@ -203,7 +209,9 @@ def _serves_its_share(node: Node) -> bool:
     return me in node.nodes and bool(node.assignment.version) and me not in wanted
 
 
-def _node(grid: Grid, cluster: Cluster, options: NodeOptions, application: Application) -> Node:
+def _node(
+    grid: Grid, cluster: Cluster, options: NodeOptions, application: Application, launchers: Mapping[str, Launcher]
+) -> Node:
     host = Host(
         grid,
         f"{options.name or socket.gethostname()}-{secrets.token_hex(4)}",
@@ -212,6 +220,7 @@ def _node(grid: Grid, cluster: Cluster, options: NodeOptions, application: Appli
         cluster.formation,
         cluster.incarnation,
         options.settings,
+        launchers=launchers,
     )
     hear: Listening = listening if options.listen else _deaf
     return Node(host, hear, name=options.name, pid=os.getpid(), neighbours=Neighbours())
