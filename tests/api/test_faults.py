@@ -324,26 +324,3 @@ async def test_what_can_not_be_pickled_is_refused(client: tenure.Client) -> None
 
     with pytest.raises(tenure.NotPicklable, match=r"handler.*can't be pickled.*register it"):
         await client.schedule(handler, id="p")
-
-
-@pytest.mark.parametrize("how", ["kill", "drain"])
-async def test_what_comes_while_a_partition_moves_is_not_left_to_a_sweep(
-    how: str, autojump_clock: trio.testing.MockClock
-) -> None:
-    settings = tenure.NodeSettings(sweep_s=1000.0, definitions_sweep_s=1000.0)
-    ids = [f"c{n}" for n in range(200)]
-    async with (
-        Cluster(nodes=2, partitions=40, settings=settings) as cluster,
-        cluster.client() as client,
-        cluster.client() as looker,
-    ):
-        await client.schedule_many([(Counter, id, {}) for id in ids])
-        for id in ids:
-            await client.state(id)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(getattr(cluster, how), 0)
-            for n, id in enumerate(ids):  # one each, so that no later slot tells of an earlier one
-                await client.publish(id, {"n": n})
-                await trio.sleep(0.01)
-        await trio.sleep(5)
-        assert {id: (await looker.state(id)).total for id in ids} == {id: n for n, id in enumerate(ids)}

@@ -1,10 +1,20 @@
 """What comes while a partition is being opened is not left to the next sweep."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 import trio
 
+from tenure.listeners.entries import DefinitionEntries, InboxEntries
 from tenure.scheduler.grid.memory import MemoryCluster
-from tenure.scheduler.grid.port import GridError, Map, Refused
+from tenure.scheduler.grid.port import EntryEvent, GridError, Map, Refused
 from tenure.scheduler.heard import Heard
+from tenure.scheduler.jobtype import Job, JobType
+from tenure.scheduler.keys import slot_key
+from tenure.scheduler.tenure import Tenure
+from tenure.scheduler.wire import Batch, encode
+from tests.pure.core.bench import CLIENT, Bench, rest
 
 
 async def test_the_sweep_beside_an_opening_finds_what_is_there_however_often_it_is_refused(
@@ -36,3 +46,43 @@ async def test_the_sweep_beside_an_opening_finds_what_is_there_however_often_it_
     await heard.sweep(grid, 0, pause)
     assert heard.slots == {b"slot %d" % n: b"value %d" % n for n in range(5)}
     assert pauses == [1, 2]
+
+
+def test_events_go_to_what_is_open_or_being_opened_and_nowhere_else() -> None:
+    heard, opened = Heard(), Heard()
+    open_here = SimpleNamespace(
+        offer_slot=opened.slots.__setitem__,
+        offer_definition=opened.definitions.__setitem__,
+    )
+    node = cast(Any, SimpleNamespace(tenures={1: open_here}, heard={2: heard}))
+    for listener, map in ((InboxEntries(node), Map.INBOX), (DefinitionEntries(node), Map.JOBS)):
+        listener([EntryEvent(map, partition, b"key", b"value") for partition in (1, 2, 3)])
+        listener([EntryEvent(map, 2, b"gone", None)])
+    for found in (heard, opened):
+        assert found.slots == {b"key": b"value"}
+        assert found.definitions == {"key": b"value"}
+
+
+async def test_what_was_heard_is_taken_though_no_event_and_no_sweep_tells_of_it_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Counter(Job):
+        seen: list[int] = []
+
+        def on_message(self, ctx: object, message: int) -> None:
+            self.seen.append(message)
+
+    heard = Heard()
+    real = Tenure.run
+
+    async def run(self: Tenure, *, crashed: bool) -> None:
+        await real(self, crashed=crashed, heard=heard)
+
+    first = await bench.open(JobType("counter", Counter))
+    await bench.define("c", "counter")
+    await first.close()
+    heard.slots[slot_key(CLIENT, 1, 0)] = encode(Batch([bench.message("c", 7)]))
+    monkeypatch.setattr(Tenure, "run", run)
+    opened = await bench.open(JobType("counter", Counter), sweep_s=1000.0)
+    await rest(1)
+    assert b"\x07" in bytes(opened.state.jobs["c"].state)
