@@ -11,6 +11,7 @@ from typing import Any
 from tenure.jobs.pipelines.errors import BadOption, MissingInput, NotExecutable, OutputExists
 from tenure.jobs.pipelines.functions import load_function
 from tenure.jobs.pipelines.lines import find_inputs
+from tenure.jobs.pipelines.output import Output
 from tenure.jobs.pipelines.picks import Pick
 from tenure.jobs.pipelines.sources import Files
 from tenure.jobs.pipelines.spec import Pipeline
@@ -19,8 +20,8 @@ from tenure.jobs.pipelines.stages import Aggregate, Command, Filter, FlatMap, Jo
 __all__ = ["check"]
 
 
-def check(pipeline: Pipeline) -> None:
-    """Raises a `Mistake` by name, with the stage that it is about."""
+def check(pipeline: Pipeline, run: str = "") -> None:
+    """Raises a `Mistake` by name, with the stage that it is about. Output of this very run is not in its way."""
     if not Path(pipeline.folder).is_dir():
         raise MissingInput(f"there is no folder {pipeline.folder} for the pipeline's paths")
     if pipeline.folder not in sys.path:
@@ -31,7 +32,7 @@ def check(pipeline: Pipeline) -> None:
             _check_stage(stage, pipeline)
         except (BadOption, MissingInput, NotExecutable) as error:
             raise error.__class__(f"stage {label}: {error}") from error
-    _check_sink(pipeline)
+    _check_sink(pipeline, run)
 
 
 def _check_source(pipeline: Pipeline) -> None:
@@ -43,7 +44,7 @@ def _check_source(pipeline: Pipeline) -> None:
     for file in find_inputs(path):
         if not os.access(file, os.R_OK):
             raise MissingInput(f"{file} may not be read")
-    outputs = [pipeline.path(folder).resolve() for folder in pipeline.sink.folders]
+    outputs = [pipeline.path(folder).resolve() for folder in pipeline.outputs]
     if any(output == path.resolve() or path.resolve() in output.parents for output in outputs):
         raise BadOption(f"the output would be written into its own input {path}")
 
@@ -88,12 +89,14 @@ def check_command(stage: Command, folder: Path) -> None:
         raise NotExecutable(f"{path} is not executable: chmod +x {path}")
 
 
-def _check_sink(pipeline: Pipeline) -> None:
-    for relative in pipeline.sink.folders:
+def _check_sink(pipeline: Pipeline, run: str) -> None:
+    for relative in pipeline.outputs:
         folder = pipeline.path(relative)
-        if folder.exists() and not folder.is_dir():
-            raise OutputExists(f"the output {folder} is a file; output is a folder of part-* files")
-        if not pipeline.sink.overwrite and not pipeline.streaming and folder.is_dir() and any(folder.iterdir()):
-            raise OutputExists(f"the output {folder} is there already: remove it, or set overwrite = true in the sink")
         if not folder.parent.is_dir():
             raise MissingInput(f"there is no folder {folder.parent} to write {folder.name} in")
+        if folder.exists() and not folder.is_dir():
+            raise OutputExists(f"the output {folder} is a file; output is a folder of part-* files")
+        if pipeline.sink.overwrite or pipeline.streaming or Output(folder, run).committed():
+            continue
+        if folder.is_dir() and any(folder.iterdir()):
+            raise OutputExists(f"the output {folder} is there already: remove it, or set overwrite = true in the sink")

@@ -1,6 +1,6 @@
 """What is refused before Spark starts, and what can go wrong with a record, each by name."""
 
-from tenure.scheduler.errors import Final, Mistake
+from tenure.scheduler.errors import Final, Mistake, TryAgain
 
 __all__ = [
     "BadOption",
@@ -12,6 +12,8 @@ __all__ = [
     "NotExecutable",
     "OutputExists",
     "PipelineFailed",
+    "StateInUse",
+    "StateMismatch",
     "UnknownOption",
     "UnknownStage",
 ]
@@ -59,3 +61,11 @@ class CommandFailed(Final):
 
 class PipelineFailed(Final):
     """A run ended without its result; the text has the cause, and where the whole log is."""
+
+
+class StateInUse(TryAgain):
+    """Another run is at work on the same stream."""
+
+
+class StateMismatch(Mistake):
+    """The state of a stream is of a pipeline with another meaning."""

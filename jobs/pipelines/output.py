@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import re
+import secrets
 import shutil
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,10 @@ class Committed(Struct, frozen=True, kw_only=True):
 class Output:
     """One folder of output, for one attempt of a run."""
 
-    def __init__(self, final: Path, run: str, attempt: int) -> None:
+    def __init__(self, final: Path, run: str, attempt: int = 1) -> None:
         self.final, self.run = final, run
         self._ours = final.with_name(f".{final.name}.tenure-{re.sub(r'[^A-Za-z0-9._-]', '_', run)}")
-        self.staging = self._ours / f"attempt-{attempt}"
+        self.staging = self._ours / f"attempt-{attempt}-{secrets.token_hex(4)}"
         """Where this attempt writes. It is there after `begin`, empty."""
 
     def committed(self) -> Committed | None:

@@ -172,19 +172,19 @@ def _none(constant: str) -> Any:
 
 @apply.register
 def _(stage: Command, records: Iterable[Record], folder: Path) -> Iterator[Record]:
-    arguments = command_line(stage, folder)
-    with subprocess.Popen(arguments, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        for key, value in records:
-            process.stdin.write(f"key: {key}\nvalue: {value}\n".encode())
-            process.stdin.flush()
-            if (verdict := process.stdout.readline()) == b"filter\n":
-                continue
-            lines = [process.stdout.readline().decode() for _ in range(2)]
-            if verdict != b"forward\n" or not lines[0].startswith("key: ") or not lines[1].startswith("value: "):
-                raise CommandFailed(f"{key}: {stage.arguments[0]} answered {verdict!r}, {lines}")
-            yield lines[0][5:-1], lines[1][7:-1]
+    asked = list(records)
+    if not asked:
+        return
+    text = "".join(f"key: {key}\nvalue: {value}\n" for key, value in asked)
+    pipe, command = subprocess.PIPE, command_line(stage, folder)
+    ran = subprocess.run(command, cwd=folder, input=text.encode(), stdout=pipe, check=True)
+    lines = iter(ran.stdout.decode().split("\n"))
+    for key, value in asked:
+        verdict = next(lines)
+        if verdict == "forward":
+            yield next(lines).removeprefix("key: "), next(lines).removeprefix("value: ")
+        elif verdict != "filter":
+            raise CommandFailed(f"{stage.arguments[0]} answered {verdict!r} to {key}: {value}")
 
 
 def command_line(stage: Command, folder: Path) -> list[str]:

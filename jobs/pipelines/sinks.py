@@ -7,7 +7,7 @@ from tenure.jobs.pipelines.errors import BadOption
 __all__ = ["Sink"]
 
 
-class Sink(Struct, frozen=True, kw_only=True):
+class Sink(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One or more places. Readers of a folder never see half a result: it appears by a rename."""
 
     text: str | None = None

@@ -10,7 +10,7 @@ from tenure.jobs.pipelines.errors import BadOption
 __all__ = ["SOURCES", "Csv", "Files", "Json", "Parquet", "Source", "Text", "TopicSource"]
 
 
-class Source(Struct, frozen=True):
+class Source(Struct, frozen=True, omit_defaults=True):
     """The base of all sources."""
 
 

@@ -21,7 +21,7 @@ from tenure.jobs.pipelines.stages import STAGES, Stage
 __all__ = ["Pipeline", "load_pipeline"]
 
 
-class Pipeline(Struct, frozen=True, kw_only=True):
+class Pipeline(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is read, what is done to it, where the result goes. Whatever is wrong with that is said at once, by name.
 
     Source, stages and sink are the structs of `tenure.jobs.pipelines`, or the same as TOML has them:
@@ -38,6 +38,8 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     """Each result counts once, whatever is killed. Without it, a stream may repeat results after a crash."""
     processed: str | None = None
     """A folder for logs of processed keys: per task of a stage, a line `PROCESSED,<key>` each."""
+    state: str | None = None
+    """A folder for what a stream remembers from run to run; `.NAME.state` if it is not said."""
     master: str = "local[*]"
     """Where Spark runs."""
     spark: dict[str, str] = field(default_factory=dict)
@@ -53,6 +55,8 @@ class Pipeline(Struct, frozen=True, kw_only=True):
         force_setattr(self, "sink", _sink(self.sink))
         if self.hash not in HASHES:
             raise BadOption(f"there is no hash {self.hash!r}{nearest(self.hash, HASHES)}")
+        if len(set(self.outputs)) != len(self.outputs):
+            raise BadOption(f"results and logs of processed keys can't share the folder {self.processed!r}")
         labels = self.labels
         if len(set(labels)) != len(labels):
             twice = next(label for label in labels if labels.count(label) > 1)
@@ -79,6 +83,16 @@ class Pipeline(Struct, frozen=True, kw_only=True):
         found: dict[str, Any] = msgspec.to_builtins(self, enc_hook=name_of)
         found.pop("folder")
         return found
+
+    @property
+    def outputs(self) -> list[str]:
+        """All folders that it writes results or logs in."""
+        return [*self.sink.folders, *([self.processed] if self.processed else [])]
+
+    @property
+    def state_folder(self) -> Path:
+        """Where a stream remembers."""
+        return self.path(self.state or f".{self.name}.state")
 
     def path(self, relative: str) -> Path:
         """A path of the pipeline, as an absolute one."""
@@ -120,6 +134,7 @@ class _Plain(Struct, frozen=True, kw_only=True):
     hash: str = ""
     exactly_once: bool = True
     processed: str | None = None
+    state: str | None = None
     master: str = ""
     spark: dict[str, str] = {}
 

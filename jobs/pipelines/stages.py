@@ -40,7 +40,7 @@ AGGREGATES = ("count", "sum", "min", "max")
 BACKREFERENCE = re.compile(r"\\(?:(\d)|(.)|$)", re.DOTALL)
 
 
-class Stage(Struct, frozen=True, kw_only=True):
+class Stage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The base of all stages."""
 
     tasks: int | None = None
@@ -206,7 +206,7 @@ class Aggregate(Stage, frozen=True):
         return Window(length_us, slide_us, microseconds(self.late, "late"), as_pick(self.time, "time"))
 
 
-class Table(Struct, frozen=True, kw_only=True):
+class Table(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What records are joined with: a file of rows, small enough for memory, and its column with the key."""
 
     csv: str | None = None

@@ -1,72 +1,84 @@
-"""Aggregates in Spark: numbers are exact decimals, so that the order of adding does not show."""
+"""Aggregates in Spark: numbers are exact decimals, so that the order of adding does not show.
+
+records ──grouped──► group, [begin], of ──partial──► one row per group ──finished──► key, value
+                                             ▲  (what a stream keeps, and puts together with the next batch's)
+"""
 
 from typing import TYPE_CHECKING
 
 from tenure.jobs.pipelines.picks import Pick
 from tenure.jobs.pipelines.stages import Aggregate, Window
-from tenure.jobs.spark import operators
 from tenure.jobs.spark.columns import moment_column, number_column, number_text, pick_column, time_column
-from tenure.jobs.spark.python_tasks import through_python, with_picked
+from tenure.jobs.spark.operators import Combining, Picking
+from tenure.jobs.spark.python_tasks import combined_by_function, with_picked
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["aggregated", "grouped"]
+__all__ = ["aggregated", "finished", "grouped", "merged", "partial"]
 
 
 def aggregated(stage: Aggregate, records: "DataFrame", folder: str, label: str) -> "DataFrame":
     """One record per key, and per window if there are any."""
-    return combined(stage, grouped(stage, records, folder, label), folder, label)
+    return finished(stage, partial(stage, grouped(stage, records, folder, label), folder, label))
 
 
-def grouped(stage: Aggregate, records: "DataFrame", folder: str, label: str) -> "DataFrame":
-    """Columns key (with its window), of (what is combined), and token, if records are at their tasks already."""
+def grouped(stage: Aggregate, records: "DataFrame", folder: str, label: str, *, with_time: bool = False) -> "DataFrame":
+    """Columns group, begin (of windows, in microseconds), of (what is combined), token, if rows are at their tasks
+    already, and at, the event time, if wanted."""
     from pyspark.sql import functions as F
 
-    if functions := {name: pick.of for name, pick in _picks(stage).items() if pick.kind == "function"}:
-        records = with_picked(records, operators.Picking(functions, folder, label))
-    columns = {name: _picked(name, pick) for name, pick in _picks(stage).items()}
-    of = columns.get("of", F.lit(None).cast("string"))
+    picks = _picks(stage)
+    if functions := {name: pick.of for name, pick in picks.items() if pick.kind == "function"}:
+        records = with_picked(records, Picking(functions, folder, label))
+    columns = {name: _picked(name, pick) for name, pick in picks.items()}
+    of = columns.get("of", F.lit(1).cast("bigint"))
     if not stage.custom and stage.aggregate != "count":
         of = number_column(of)
     group = F.lit("all") if stage.per == "all" else F.col("key")
     spans = stage.spans
-    begins = [] if spans is None else [_begins(time_column(columns["time"]), spans).alias("begin")]
     token = [F.col("token")] if "token" in records.columns else []
-    found = records.select(group.alias("group"), of.alias("of"), *begins, *token)
-    key = F.col("group")
-    if spans is not None:
-        key = F.concat("group", F.lit("@"), moment_column(F.col("begin")))
-    return found.select(key.alias("key"), "of", *token)
+    if spans is None:
+        return records.select(*token, group.alias("group"), of.alias("of"))
+    timed = records.select(*token, group.alias("group"), of.alias("of"), time_column(columns["time"]).alias("at"))
+    at = [F.col("at")] if with_time else []
+    return timed.select(*token, "group", _begins(F.col("at"), spans).alias("begin"), "of", *at)
 
 
-def combined(stage: Aggregate, groups: "DataFrame", folder: str, label: str) -> "DataFrame":
-    """One record of what `grouped` has put together."""
+def partial(stage: Aggregate, groups: "DataFrame", folder: str, label: str) -> "DataFrame":
+    """One row per group (and window): what its rows are together."""
     from pyspark.sql import functions as F
 
-    if stage.custom:
-        return _combined_by_function(stage, groups, operators.Combining(stage.aggregate, folder, label))
     columns = [name for name in groups.columns if name != "of"]
-    if stage.aggregate == "count":
-        found = groups.groupBy(columns).agg(F.count("*").alias("of"))
-        return found.select("key", F.col("of").cast("string").alias("value"))
-    combine = {"sum": F.sum, "min": F.min, "max": F.max}[str(stage.aggregate)]
-    found = groups.groupBy(columns).agg(combine("of").alias("of"))
-    return found.select("key", number_text(F.col("of")).alias("value"))
+    if stage.custom:
+        names = [name for name in columns if name != "token"]
+        return combined_by_function(
+            groups, names, Combining(stage.aggregate, folder, label), at_once=stage.per == "all"
+        )
+    combine = {"count": F.count, "sum": F.sum, "min": F.min, "max": F.max}[str(stage.aggregate)]
+    return groups.groupBy(columns).agg(combine("of").alias("of")).drop("token")
 
 
-def _combined_by_function(stage: Aggregate, groups: "DataFrame", work: operators.Combining) -> "DataFrame":
+def merged(stage: Aggregate, kept: "DataFrame", more: "DataFrame", folder: str, label: str) -> "DataFrame":
+    """As `partial`, of what two partial results are together."""
     from pyspark.sql import functions as F
 
-    records = groups.withColumnRenamed("of", "value")
-    if stage.per == "all":
-        if stage.window is None:
-            records = through_python(records, work).coalesce(1)
-            return through_python(records, work)
-        records = records.repartition(F.col("key"))
-    elif "token" not in groups.columns:
-        records = records.repartition(F.col("key"))
-    return through_python(records.sortWithinPartitions("key"), work)
+    both = kept.unionByName(more)
+    if stage.custom or stage.aggregate != "count":
+        return partial(stage, both, folder, label).withColumn("of", F.col("of").cast(kept.schema["of"].dataType))
+    return both.groupBy([name for name in both.columns if name != "of"]).agg(F.sum("of").alias("of"))
+
+
+def finished(stage: Aggregate, rows: "DataFrame") -> "DataFrame":
+    """Columns key and value."""
+    from pyspark.sql import functions as F
+
+    key = F.col("group")
+    if stage.spans is not None:
+        key = F.concat(key, F.lit("@"), moment_column(F.col("begin")))
+    of = F.col("of")
+    value = of if stage.custom else of.cast("string") if stage.aggregate == "count" else number_text(of)
+    return rows.select(key.alias("key"), value.alias("value"))
 
 
 def _picks(stage: Aggregate) -> dict[str, Pick]:
@@ -87,6 +99,7 @@ def _begins(at_us: "Column", spans: Window) -> "Column":
     last = at_us - F.pmod(at_us, F.lit(spans.slide_us))
     if spans.slide_us == spans.length_us:
         return last
-    first = at_us - F.lit(spans.length_us) + 1
-    lowest = last - F.floor((last - first) / F.lit(spans.slide_us)) * spans.slide_us
-    return F.explode(F.sequence(lowest.cast("bigint"), last, F.lit(spans.slide_us).cast("bigint")))
+    # Windows that hold the moment begin after the moment less the length; whole numbers, as doubles would round.
+    rest = last - at_us + F.lit(spans.length_us - 1)
+    lowest = last - (rest - F.pmod(rest, F.lit(spans.slide_us)))
+    return F.explode(F.sequence(lowest.cast("bigint"), last.cast("bigint"), F.lit(spans.slide_us).cast("bigint")))

@@ -13,17 +13,15 @@ from tenure.jobs.pipelines.output import Committed, Output
 from tenure.jobs.pipelines.sources import Files
 from tenure.jobs.pipelines.spec import Pipeline
 from tenure.jobs.reporting import Reporter
+from tenure.jobs.spark.processed import ProcessedLog
 from tenure.jobs.spark.sources import read_files
 from tenure.jobs.spark.stages import Context, apply
+from tenure.jobs.spark.writing import CONSOLE, print_text, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Attempt", "results", "run_batch"]
-
-
-CONSOLE = "\0console"
-"""Stands for the place of text that is only printed."""
 
 
 class Attempt(Struct, frozen=True):
@@ -33,12 +31,12 @@ class Attempt(Struct, frozen=True):
     number: int = 1
 
 
-def results(spark: "SparkSession", pipeline: Pipeline) -> "DataFrame":
+def results(spark: "SparkSession", pipeline: Pipeline, processed: ProcessedLog | None = None) -> "DataFrame":
     """The records that the sink gets: columns key and value."""
     assert isinstance(pipeline.source, Files)
     records = read_files(spark, pipeline.source, pipeline.path(pipeline.source.path))
     for label, stage in zip(pipeline.labels, pipeline.stages, strict=True):
-        records = apply(stage, records, Context(spark, pipeline, label))
+        records = apply(stage, records, Context(spark, pipeline, label, processed))
     return records.select("key", "value")
 
 
@@ -55,7 +53,11 @@ def run_batch(
             places[CONSOLE] = scratch / "text"
         if not places:
             return next(iter(done.values())).result
-        count = _write(spark, pipeline, results(spark, pipeline), places)
+        processed = None
+        if (logs := places.pop(str(pipeline.processed), None)) is not None:
+            processed = ProcessedLog(logs)
+            stack.callback(processed.close)
+        count = write(pipeline, results(spark, pipeline, processed), places)
         result = {"records": count, "seconds": round(time.monotonic() - began, 3)}
         if outputs:
             reporter.confirm()
@@ -63,7 +65,7 @@ def run_batch(
             output.commit(pipeline.name, result, overwrite=pipeline.sink.overwrite)
         if pipeline.sink.console:
             text = pipeline.sink.text
-            _print(places[CONSOLE] if text is None else pipeline.path(text), console or sys.stdout)
+            print_text(places[CONSOLE] if text is None else pipeline.path(text), console or sys.stdout)
     return result
 
 
@@ -71,7 +73,7 @@ def _outputs(pipeline: Pipeline, attempt: Attempt, stack: ExitStack) -> tuple[di
     """The folders that this attempt has to write, and those that its run has committed already."""
     outputs: dict[str, Output] = {}
     done: dict[str, Committed] = {}
-    for folder in pipeline.sink.folders:
+    for folder in pipeline.outputs:
         output = Output(pipeline.path(folder), attempt.run, attempt.number)
         output.begin()  # from here on no earlier attempt can commit
         stack.callback(output.abandon)
@@ -80,27 +82,3 @@ def _outputs(pipeline: Pipeline, attempt: Attempt, stack: ExitStack) -> tuple[di
         else:
             outputs[folder] = output
     return outputs, done
-
-
-def _write(spark: "SparkSession", pipeline: Pipeline, records: "DataFrame", places: dict[str, Path]) -> int:
-    """Write the records into all places; how many there are. They are worked out once."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
-
-    observation = Observation("results")
-    counted = records.observe(observation, F.count(F.lit(1)).alias("records"))
-    rows = places.get(str(pipeline.sink.parquet))
-    if rows is not None:
-        counted.write.mode("append").parquet(str(rows))
-    for folder, place in places.items():
-        if folder != pipeline.sink.parquet:
-            found = counted if rows is None else spark.read.parquet(str(rows))
-            found.select(F.concat("key", F.lit(": "), "value")).write.mode("append").text(str(place))
-    return int(observation.get["records"])
-
-
-def _print(folder: Path, console: IO[str]) -> None:
-    for part in sorted(folder.glob("part-*")):
-        with part.open(encoding="utf-8", newline="\n") as file:
-            console.writelines(file)
-    console.flush()

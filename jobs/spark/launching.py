@@ -1,33 +1,57 @@
-"""How a run on Spark is started: the command of its driver, for whoever launches it."""
+"""How a run on Spark is started: the command of its driver. What is wrong with it is said before it is launched."""
 
 import os
 import sys
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from tenure.jobs.kinds import Command
-from tenure.jobs.pipelines.spec import Pipeline
+from tenure.jobs.pipelines.check import check
+from tenure.jobs.pipelines.functions import load_function
 from tenure.jobs.spark.java import find_java_home, need_pyspark
+from tenure.jobs.spark.session import spark_settings
+from tenure.jobs.spark.work import SparkWork
 from tenure.scheduler.activities_port import LaunchRefused, Run
-from tenure.scheduler.errors import TenureError
+from tenure.scheduler.errors import Mistake, TenureError
 
-__all__ = ["DRIVER", "command", "work_of"]
+__all__ = ["DRIVER", "command"]
 
 DRIVER = "tenure.jobs.spark.driver"
 
 
 def command(run: Run) -> Command:
-    """The driver's command. Raises `LaunchRefused` where Spark can't run."""
+    """The driver's command. Raises `LaunchRefused` for what can't run here."""
     try:
+        work = msgspec.convert(run.work, SparkWork)
         need_pyspark()
         java_home = find_java_home()
-    except TenureError as error:
-        raise LaunchRefused(str(error)) from error
-    folder = Path((run.work or {}).get("folder", "."))
-    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return Command(argv=[sys.executable, "-m", DRIVER], env={"JAVA_HOME": str(java_home), "PYTHONPATH": path})
+        _check(work, run)
+    except (TenureError, msgspec.ValidationError) as error:
+        raise LaunchRefused(f"{type(error).__name__}: {error}") from error
+    path = os.pathsep.join([str(Path(work.folder).absolute()), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = {"JAVA_HOME": str(java_home), "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+    if work.script:
+        settings = spark_settings(work.master, work.spark, run.job or "tenure")
+        env["PYSPARK_SUBMIT_ARGS"] = _submit_arguments(settings)
+        return Command(argv=[sys.executable, work.script, *work.arguments], env=env, cwd=str(Path(work.folder)))
+    return Command(argv=[sys.executable, "-m", DRIVER], env=env)
 
 
-def work_of(pipeline: Pipeline) -> dict[str, Any]:
-    """What a driver needs to know of a pipeline, made of what JSON can hold."""
-    return {"pipeline": pipeline.declared(), "folder": str(Path(pipeline.folder).absolute())}
+def _check(work: SparkWork, run: Run) -> None:
+    folder = Path(work.folder)
+    if not folder.is_dir():
+        raise Mistake(f"there is no folder {folder} on this machine")
+    if (pipeline := work.declared()) is not None:
+        check(pipeline, run.id)
+    elif work.function:
+        load_function(work.function, folder)
+    elif work.script and not (folder / work.script).is_file():
+        raise Mistake(f"there is no script {folder / work.script}")
+
+
+def _submit_arguments(settings: dict[str, str]) -> str:
+    import shlex
+
+    pairs = (argument for name, value in settings.items() for argument in ("--conf", f"{name}={value}"))
+    return shlex.join([*pairs, "pyspark-shell"])

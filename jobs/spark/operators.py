@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 from msgspec import Struct
@@ -71,16 +70,17 @@ class FlatMapping(_Calling, frozen=True):
 
 
 class Combining(_Calling, frozen=True):
-    """Records that are sorted by key become one per key: the function makes one value of two."""
+    """Rows that are sorted by all their columns but the last become one per group: the function makes one value of
+    two."""
 
-    def __call__(self, records: Iterator[Record]) -> Iterator[Record]:
+    def __call__(self, rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         function = self.called()
-        for key, group in groupby(records, itemgetter(0)):
-            values = (value for _, value in group)
+        for group, members in groupby(rows, lambda row: row[:-1]):
+            values = (row[-1] for row in members)
             combined = next(values)
             for value in values:
-                combined = self.text(function(combined, value), key)
-            yield key, combined
+                combined = self.text(function(combined, value), group[0])
+            yield (*group, combined)
 
 
 class Picking(Struct, frozen=True):

@@ -1,18 +1,18 @@
 """Handing the records of a task to Python and back, many at a time, as Arrow batches."""
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tenure.jobs.pipelines.records import Record
-from tenure.jobs.spark.operators import Picking
+from tenure.jobs.spark.operators import Combining, Picking
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["through_python", "with_picked"]
+__all__ = ["combined_by_function", "through_python", "with_picked"]
 
 BATCH_RECORDS, BATCH_CHARS = 10_000, 16 * 2**20
+TYPES = {"key": "string", "value": "string", "token": "int", "group": "string", "begin": "bigint", "of": "string"}
 Rows = Iterator[tuple[Any, ...]]
 
 
@@ -24,9 +24,18 @@ def through_python(records: "DataFrame", work: Callable[[Iterator[Record]], Iter
 def with_picked(records: "DataFrame", work: Picking) -> "DataFrame":
     """The records with one more column, `picked_…`, for each function."""
     kept = [name for name in ("key", "value", "token") if name in records.columns]
-    types = ["int" if name == "token" else "string" for name in kept]
-    schema = [f"{name} {type}" for name, type in zip(kept, types, strict=True)]
+    schema = [f"{name} {TYPES[name]}" for name in kept]
     return _mapped(records.select(*kept), work, [*schema, *(f"picked_{name} string" for name in work.functions)])
+
+
+def combined_by_function(rows: "DataFrame", names: list[str], work: Combining, *, at_once: bool) -> "DataFrame":
+    """One row for each group that these columns make. `at_once`: there are few groups, so combine before rows meet."""
+    schema = [f"{name} {TYPES[name]}" for name in [*names, "of"]]
+    if at_once:
+        rows = _mapped(rows.select(*names, "of").sortWithinPartitions(*names), work, schema)
+    if "token" not in rows.columns:
+        rows = rows.repartition(*names)
+    return _mapped(rows.select(*names, "of").sortWithinPartitions(*names), work, schema)
 
 
 def _mapped(rows: "DataFrame", work: Callable[[Any], Iterable[Any]], schema: list[str]) -> "DataFrame":
@@ -54,7 +63,7 @@ def _rows(batches: Iterator[Any]) -> Rows:
 def _batches(rows: Iterable[Any], names: list[str], types: list[str]) -> Iterator[Any]:
     import pyarrow as pa
 
-    arrow = {"string": pa.string(), "int": pa.int32()}
+    arrow = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64()}
     for chunk in _chunks(iter(rows)):
         columns = zip(*chunk, strict=True)
         arrays = [pa.array(column, arrow[type]) for column, type in zip(columns, types, strict=True)]
@@ -63,8 +72,13 @@ def _batches(rows: Iterable[Any], names: list[str], types: list[str]) -> Iterato
 
 def _chunks(rows: Rows) -> Iterator[list[tuple[Any, ...]]]:
     """Not too many rows at once, and not too large ones."""
-    at_once = BATCH_RECORDS
-    while chunk := list(islice(rows, at_once)):
+    chunk: list[tuple[Any, ...]] = []
+    chars = 0
+    for row in rows:
+        chunk.append(row)
+        chars += len(row[-1])
+        if len(chunk) >= BATCH_RECORDS or chars >= BATCH_CHARS:
+            yield chunk
+            chunk, chars = [], 0
+    if chunk:
         yield chunk
-        length = sum(len(row[1]) for row in chunk) // len(chunk)
-        at_once = max(1, min(BATCH_RECORDS, BATCH_CHARS // (length + 1)))

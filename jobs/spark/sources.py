@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from tenure.jobs.pipelines.lines import Input, find_inputs, lines_of
 from tenure.jobs.pipelines.records import header_of
-from tenure.jobs.pipelines.sources import Csv, Files, Json, Parquet, Text
-from tenure.jobs.spark.columns import complain, is_object
+from tenure.jobs.pipelines.sources import Csv, Files, Json, Parquet
+from tenure.jobs.spark.columns import SPACES, complain, is_object
 from tenure.jobs.spark.lines import escaped, keyed_lines, parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["columns_of", "parsed_lines", "read_files"]
+__all__ = ["columns_of", "parsed", "read_files"]
 
 
 def read_files(spark: "SparkSession", source: Files, path: Path) -> "DataFrame":
@@ -28,18 +28,25 @@ def parsed_lines(source: Files, inputs: Sequence[Input], lines: "DataFrame") -> 
     """Records of text, CSV or JSON, from lines with columns key, value and line."""
     from pyspark.sql import functions as F
 
-    if isinstance(source, Text):
-        return lines.select("key", "value")
+    columns = None
+    if isinstance(source, Csv):
+        columns = csv_columns(source, inputs)
+        lines = lines.filter(F.col("line") > 0) if source.header else lines
+    return parsed(source, lines.select("key", "value"), columns)
+
+
+def parsed(source: Files, lines: "DataFrame", columns: Sequence[str] | None) -> "DataFrame":
+    """Records of text, CSV or JSON, from lines without headers."""
+    from pyspark.sql import functions as F
+
+    value = F.col("value")
     if isinstance(source, Json):
-        full = lines.filter(F.btrim("value", F.lit(" \t\n\r")) != "")
-        wrong = complain(F.concat(F.lit("is no JSON object: "), F.substring("value", 1, 80)))
-        return full.select("key", F.when(is_object(F.col("value")), F.col("value")).otherwise(wrong).alias("value"))
-    assert isinstance(source, Csv)
-    columns = csv_columns(source, inputs)
-    rows = lines.filter((F.col("value") != "") & (F.col("line") > (0 if source.header else -1)))
-    if not columns:
-        return rows.select("key", "value")  # there is not a single line
-    return rows.select("key", _csv_row(columns, source.separator).alias("value"))
+        full = lines.filter(F.btrim(value, F.lit(SPACES)) != "")
+        wrong = complain(F.concat(F.lit("is no JSON object: "), F.substring(value, 1, 80)))
+        return full.select("key", F.when(is_object(value), value).otherwise(wrong).alias("value"))
+    if isinstance(source, Csv) and columns:
+        return lines.filter(value != "").select("key", _csv_row(columns, source.separator).alias("value"))
+    return lines
 
 
 def csv_columns(source: Csv, inputs: Sequence[Input]) -> list[str]:

@@ -1,6 +1,7 @@
 """What each stage is in Spark. What needs none of the user's code stays in the JVM, as Spark's own operations."""
 
 import functools
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from tenure.jobs.pipelines.stages import (
 from tenure.jobs.spark import operators
 from tenure.jobs.spark.aggregates import aggregated
 from tenure.jobs.spark.columns import java_pattern, object_with, pick_column
+from tenure.jobs.spark.processed import ProcessedLog
 from tenure.jobs.spark.python_tasks import through_python
 from tenure.jobs.spark.tables import table_rows
 from tenure.jobs.spark.tasks import by_key
@@ -31,7 +33,7 @@ from tenure.jobs.spark.tasks import by_key
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Context", "apply"]
+__all__ = ["Context", "apply", "placed"]
 
 
 class Context(Struct, frozen=True):
@@ -40,6 +42,7 @@ class Context(Struct, frozen=True):
     spark: "SparkSession"
     pipeline: Pipeline
     label: str
+    processed: ProcessedLog | None = None
 
     @property
     def folder(self) -> Path:
@@ -48,10 +51,15 @@ class Context(Struct, frozen=True):
 
 
 def apply(stage: Stage, records: "DataFrame", context: Context) -> "DataFrame":
-    """The records after the stage, run by as many tasks as it asks for."""
+    """The records after the stage."""
+    return translated(stage, placed(stage, records, context), context)
+
+
+def placed(stage: Stage, records: "DataFrame", context: Context) -> "DataFrame":
+    """The records at the tasks that the stage asks for; noted there, if that is asked for."""
     if stage.tasks is not None and not (isinstance(stage, Aggregate) and stage.per == "all"):
         records = by_key(records, context.pipeline.hash, stage.tasks)
-    return translated(stage, records, context)
+    return records if context.processed is None else context.processed.note(records, context.label)
 
 
 @functools.singledispatch
@@ -82,8 +90,8 @@ def _(stage: Replace, records: "DataFrame", context: Context) -> "DataFrame":
 def java_replacement(text: str) -> str:
     """What Python writes as `\\1` is `$1` in Java, where `$` and backslashes need a backslash to mean themselves."""
     parts = BACKREFERENCE.split(text)  # plain, digit, other, plain, …
-    plain = [part.replace("\\", "\\\\").replace("$", "\\$") for part in parts[::3]]
-    marks = [f"${{{digit}}}" if digit else "\\\\" for digit in parts[1::3]]
+    plain = [re.sub(r"^\d|[$]", r"\\\g<0>", part) for part in parts[::3]]  # a digit behind `$1` would make it `$10`
+    marks = [f"${digit}" if digit else "\\\\" for digit in parts[1::3]]
     return "".join(text for pair in zip(plain, [*marks, ""], strict=True) for text in pair)
 
 

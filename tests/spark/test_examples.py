@@ -38,3 +38,25 @@ def test_a_run_in_the_way_of_another_is_refused_before_spark_starts(tmp_path):
     assert ran.returncode == 2
     assert "overwrite = true" in ran.stderr
     assert (folder / "out" / "mine").exists()
+
+
+def test_hello_from_python(tmp_path):
+    folder = copied("hello", tmp_path)
+    for _ in range(2):  # the second run replaces the output of the first
+        ran = subprocess.run([sys.executable, folder / "hello.py"], capture_output=True, text=True, timeout=400)
+        assert ran.returncode == 0, ran.stderr
+        assert sorted(ran.stdout.splitlines()) == ["input.txt:0: hi world", "input.txt:2: hi foo"]
+    assert lines_in(folder / "out") == ["input.txt:0: hi world", "input.txt:2: hi foo"]
+
+
+def test_hello_as_a_stream_that_goes_on_where_it_was(tmp_path):
+    folder = copied("hello", tmp_path)
+    ran = tenure("run", folder / "stream.toml")
+    assert ran.returncode == 0, ran.stderr
+    assert sorted(ran.stdout.splitlines()) == ["input.txt:0: hi world", "input.txt:2: hi foo"]
+    with (folder / "input.txt").open("a") as file:
+        file.write("say hello\n")
+    ran = tenure("run", folder / "stream.toml")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == ["input.txt:3: say hi"]
+    assert lines_in(folder / "out-stream") == ["input.txt:0: hi world", "input.txt:2: hi foo", "input.txt:3: say hi"]

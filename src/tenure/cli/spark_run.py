@@ -20,7 +20,8 @@ from tenure.cli.spark_view import View, view_for
 from tenure.jobs.pipelines import Pipeline
 from tenure.jobs.pipelines.lifeline import dies_with_parent
 from tenure.jobs.reporting import REPORT_FD, RUN_FILE, RUN_TAG, RunFile
-from tenure.jobs.spark.launching import command, work_of
+from tenure.jobs.spark.launching import command
+from tenure.jobs.spark.types import parameters
 from tenure.scheduler.activities_port import Run
 
 __all__ = ["run_and_watch"]
@@ -40,7 +41,7 @@ def run_and_watch(pipeline: Pipeline, *, as_json: bool) -> int:
         id=tag,
         attempt=1,
         kind="spark",
-        work=work_of(pipeline),
+        work=parameters(pipeline),
     )
     with view_for(pipeline, as_json=as_json) as view:
         ended = _Driver(run, folder).watch(view)

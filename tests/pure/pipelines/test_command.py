@@ -153,6 +153,7 @@ def test_nothing_is_left_of_a_command_that_is_not_read_to_its_end(script, tmp_pa
         os.kill(pid, 0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.none(), st.tuples(ONE_LINE, ONE_LINE))), st.integers(0, 60))
 def test_answers_are_read_wherever_they_are_cut(answers, cut):
     text = b"".join(b"filter\n" if answer is None else b"forward\n" + asked([answer]) for answer in answers)

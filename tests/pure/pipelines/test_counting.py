@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure.jobs.pipelines import counting
@@ -22,6 +22,7 @@ def begins_of_lines(data):
     return [begin for begin in begins if begin < len(data)]
 
 
+@settings(deadline=None)
 @given(texts, st.lists(st.integers(1, 60), max_size=5), st.sampled_from([1, 3, 2**20]))
 def test_lines_before_a_position(tmp_path_factory, data, cuts, chunk_bytes):
     path = tmp_path_factory.mktemp("lines") / "file"

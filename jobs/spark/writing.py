@@ -1,0 +1,41 @@
+"""Writing results as text and Parquet, and to the console."""
+
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from tenure.jobs.pipelines.spec import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["CONSOLE", "print_text", "write"]
+
+CONSOLE = "\0console"
+"""Stands for the place of text that is only printed."""
+
+
+def write(pipeline: Pipeline, records: "DataFrame", places: dict[str, Path], *, single: bool = False) -> int:
+    """Write the records into the places of all folders; how many there are. They are worked out once.
+
+    `single`: Parquet as one file."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    observation = Observation("results")
+    found = records.observe(observation, F.count(F.lit(1)).alias("records"))
+    rows = places.get(str(pipeline.sink.parquet))
+    if rows is not None:
+        (found.coalesce(1) if single else found).write.mode("append").parquet(str(rows))
+        found = records.sparkSession.read.schema("key string, value string").parquet(str(rows))
+    for folder, place in places.items():
+        if folder != pipeline.sink.parquet:
+            found.select(F.concat("key", F.lit(": "), "value")).write.mode("overwrite").text(str(place))
+    return int(observation.get["records"])
+
+
+def print_text(place: Path, console: IO[str]) -> None:
+    """Print a file, or the parts in a folder."""
+    for part in sorted(place.glob("part-*")) if place.is_dir() else [place]:
+        with part.open(encoding="utf-8", newline="\n") as file:
+            console.writelines(file)
+    console.flush()

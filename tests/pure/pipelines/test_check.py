@@ -1,0 +1,92 @@
+"""What is wrong with the world around a pipeline is said before anything runs."""
+
+import pytest
+
+from tenure.jobs.pipelines import Command, Filter, Join, Pipeline, Sink, Table, Text
+from tenure.jobs.pipelines.check import check
+from tenure.jobs.pipelines.errors import BadOption, MissingInput, NotExecutable, OutputExists
+from tenure.jobs.pipelines.output import Output
+from tenure.scheduler.errors import Mistake
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    (tmp_path / "in.txt").write_text("a\n")
+
+    def make(*stages, source=None, **sink):
+        sink = Sink(**(sink or {"text": "out"}))
+        return Pipeline(name="p", source=source or Text("in.txt"), stages=list(stages), sink=sink, folder=str(tmp_path))
+
+    return make
+
+
+def refused(pipeline, kind, run=""):
+    with pytest.raises(Mistake) as error:
+        check(pipeline, run)
+    assert type(error.value) is kind
+    return str(error.value)
+
+
+def test_nothing_wrong(pipeline):
+    check(pipeline(Command("cat -u")))
+
+
+def test_inputs(pipeline, tmp_path):
+    assert str(tmp_path / "nowhere") in refused(pipeline(source=Text("nowhere")), MissingInput)
+    assert "no file fits" in refused(pipeline(source=Text("*.log")), MissingInput)
+    check(pipeline(source=Text("i?.txt")))
+    (tmp_path / "folder").mkdir()
+    check(pipeline(source=Text("folder", stream=True)))
+
+
+def test_commands(pipeline, tmp_path):
+    told = refused(pipeline(Command("op.py")), NotExecutable)
+    assert told == "stage 1-command: there is no command 'op.py' on the PATH"
+    (tmp_path / "op.py").write_text("")
+    assert "write ./op.py" in refused(pipeline(Command("op.py")), NotExecutable)
+    assert "chmod +x" in refused(pipeline(Command("./op.py")), NotExecutable)
+    assert "there is no command" in refused(pipeline(Command("./nowhere")), NotExecutable)
+    (tmp_path / "op.py").chmod(0o755)
+    check(pipeline(Command("./op.py")))
+
+
+def test_functions(pipeline, tmp_path):
+    (tmp_path / "mine_for_check.py").write_text("def keep(key, value): return True\nnumber = 3\n")
+    check(pipeline(Filter("mine_for_check:keep"), Filter("mine_for_check.py:keep")))
+    assert "no attribute 'kept'" in refused(pipeline(Filter("mine_for_check.py:kept")), BadOption)
+    assert "is a int, no function" in refused(pipeline(Filter("mine_for_check.py:number")), BadOption)
+    assert "no module 'nowhere'" in refused(pipeline(Filter("nowhere:keep")), BadOption)
+    assert refused(pipeline(Filter("nowhere.py:keep")), BadOption).startswith("stage 1-filter: ")
+    assert "names no function" in refused(pipeline(Filter("keep")), BadOption)
+
+
+def test_tables(pipeline, tmp_path):
+    assert "there is no file" in refused(pipeline(Join(Table(csv="t.csv", key="id"))), MissingInput)
+
+
+def test_output_in_the_way(pipeline, tmp_path):
+    (tmp_path / "out").mkdir()
+    check(pipeline())
+    (tmp_path / "out" / "mine").touch()
+    assert "overwrite = true" in refused(pipeline(), OutputExists)
+    check(pipeline(text="out", overwrite=True))
+    (tmp_path / "file").touch()
+    assert "is a file" in refused(pipeline(text="file", overwrite=True), OutputExists)
+    assert "no folder" in refused(pipeline(text="nowhere/out"), MissingInput)
+
+
+def test_output_of_this_very_run_is_not_in_the_way(pipeline, tmp_path):
+    output = Output(tmp_path / "out", "run 1")
+    output.begin()
+    output.commit("p", {}, overwrite=False)
+    check(pipeline(), "run 1")
+    refused(pipeline(), OutputExists, "run 2")
+
+
+def test_output_in_the_input(pipeline, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a").touch()
+    assert "its own input" in refused(pipeline(source=Text("folder"), text="folder/out"), BadOption)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").touch()
+    assert "its own input" in refused(pipeline(source=Text("out"), text="out", overwrite=True), BadOption)
