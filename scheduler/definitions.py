@@ -7,14 +7,15 @@ be stale or miss what is there, conditional writes are not fooled.
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 from msgspec import Raw
 
 from tenure.scheduler import commands
-from tenure.scheduler.errors import Undecodable, UnreadableFormat
+from tenure.scheduler.errors import Undecodable, UnreadableFormat, WrongType
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.live import Live
-from tenure.scheduler.wire import EMPTY, Definition, Envelope, JobRecord, Kind, Status, decode, encode
+from tenure.scheduler.wire import EMPTY, Definition, Envelope, Failure, JobRecord, Kind, Status, decode, encode
 
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
@@ -198,11 +199,23 @@ class Definitions:
             application=definition.application,
         )
         self.tenure.adopt(live, record)
+        self._check_parameters(live, definition)
         self.tenure.put_first(live, Envelope(live.id, kind=Kind.START))
         draft = self.tenure.turns.draft
         draft.changed[live.id] = draft.uncarried[live.id] = live
         draft.wanted = True
         self.tenure.ready(live)
+
+    def _check_parameters(self, live: Live, definition: Definition) -> None:
+        """Clients that know only the type's name could not: a job that is not what was meant does not start."""
+        if live.stuck or definition.version != live.type.version:
+            return  # an older one is for `upgrade`
+        try:
+            live.type.initial(msgspec.msgpack.decode(definition.parameters))
+        except WrongType as error:
+            live.status = Status.FAILED
+            live.failure = Failure(f"WrongType: {error}", "", "started", 0, self.host.now_ms())
+            self.host.report(f"job {live.id!r} does not start: {error}")
 
     def _bury(self, live: Live, definition: Definition) -> None:
         turns = self.tenure.turns

@@ -236,7 +236,13 @@ class Directory:
 
     async def describe(self, id: str, *, deadline_s: float | None = None) -> dict[str, Any]:
         """All that is known of one job."""
-        found: dict[str, Any] = await self._command(id, {"op": "describe"}, deadline_s)
+        found: dict[str, Any]
+        try:
+            found = await self._command(id, {"op": "describe"}, deadline_s)
+        except UnknownJob:
+            with self._deadline(deadline_s, f"describing job {id!r}"):
+                await self._created(id)  # it may have been scheduled just now
+            found = await self._command(id, {"op": "describe"}, deadline_s)
         return found
 
     async def retry(self, id: str, *, skip: bool = False, deadline_s: float | None = None) -> bool:

@@ -211,3 +211,11 @@ async def test_nodes_and_partitions(cluster: Cluster, client: tenure.Client) -> 
     assert [partition["partition"] for partition in partitions] == list(range(16))
     assert {partition["node"] for partition in partitions} == {"node-0", "node-1"}
     assert sum(partition["jobs"] for partition in partitions) == 1
+
+
+async def test_a_job_can_be_described_as_soon_as_it_is_scheduled(client: tenure.Client) -> None:
+    for n in range(20):
+        await client.schedule(Counter, id=f"new-{n}")
+        assert (await client.describe(f"new-{n}"))["type"] == "api-counter"
+    with pytest.raises(tenure.UnknownJob):
+        await client.describe("nonesuch")

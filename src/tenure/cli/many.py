@@ -182,9 +182,13 @@ def _tell(ids: list[str], failures: dict[str, str], done: str, dry_run: bool, co
         elif id in failures:
             say(f"{id}: {failures[id]}")
     if dry_run:
-        say(f"{len(ids)} jobs would be {done}.")
+        say(f"{_count(len(ids))} would be {done}.")
     else:
-        say(f"{len(ids) - len(failures)} jobs {done}" + (f", {len(failures)} not." if failures else "."))
+        say(f"{_count(len(ids) - len(failures))} {done}" + (f", {len(failures)} not." if failures else "."))
+
+
+def _count(jobs: int) -> str:
+    return "1 job" if jobs == 1 else f"{jobs:,} jobs"
 
 
 def _run(work: Callable[[], Awaitable[Any]]) -> Any:

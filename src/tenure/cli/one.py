@@ -44,6 +44,8 @@ def schedule(
             if not connection.app:
                 await borrow_type(client, type)
             await client.directory.schedule(type, id, given)
+            if not connection.app:
+                await _check_started(client, id)
 
     _run(run)
     _done(connection, {"scheduled": id}, f"Job {id} is scheduled.")
@@ -157,6 +159,15 @@ def _parameters(pairs: tuple[str, ...], params: str | None) -> dict[str, Any]:
         except ValueError:
             given[name] = value
     return given
+
+
+async def _check_started(client: "GridClient", id: str) -> None:
+    """Parameters that nobody here could check are checked by the job's node."""
+    seen = await client.directory.describe(id)
+    failure = seen["failure"]
+    problem = seen["stuck"] or (failure["error"] if failure and failure["event"] == "started" else "")
+    if problem:
+        raise Failed(f"Job {id} is scheduled, but does not start: {problem}. `tenure unschedule {id}` removes it.")
 
 
 async def borrow_type(client: "GridClient", name: str) -> None:
