@@ -234,6 +234,8 @@ class Reporter:
                 raise NotDone(f"the job has not answered within {timeout_s:g} s")
         finally:
             del self._questions[n]
+        if question.answer == "too_large":
+            raise TooLarge("the notes of an activity are too large: note where the data is, not the data")
         if question.answer != "go":
             raise Fenced(
                 f"attempt {self.run.attempt} of activity {self.run.activity!r} of job {self.run.job!r} is over"

@@ -11,8 +11,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,9 @@ async def live(folder: RunFolder, open_uplink: OpenUplink, *, heed_signals: bool
         own = psutil.Process()
         write_whole(folder / "wrapper.json", msgspec.json.encode(Keeper(own.pid, own.create_time())))
         await _run(folder, load_run(folder / "run.json"), open_uplink, lock, heed_signals)
+    except Exception as error:
+        _confess(folder, error)
+        raise
     finally:
         os.close(lock)
     return True
@@ -74,6 +77,18 @@ async def _run(folder: RunFolder, file: RunFile, open_uplink: OpenUplink, lock: 
                 await nursery.start(_heed_signals, folder, attempt)
             await attempt.live()
             nursery.cancel_scope.cancel()
+
+
+def _confess(folder: RunFolder, error: BaseException) -> None:
+    """What goes wrong in here is the attempt's error. While the lock is held: who finds it free finds this."""
+    text = traceback.format_exception(error)
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if (folder / "began").exists() and folder.outcome() is None:
+        what = Outcome(
+            status="failed", error=f"WrapperFailed: {type(error).__name__}: {error}", traceback="".join(text)
+        )
+        write_whole(folder / "outcome.json", msgspec.json.encode(what))
 
 
 def _clock() -> float:
@@ -112,24 +127,8 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with _confessing(folder):
-        trio.run(lambda: live(folder, open_cluster_uplink, heed_signals=True))
+    trio.run(lambda: live(folder, open_cluster_uplink, heed_signals=True))
     return 0
-
-
-@contextmanager
-def _confessing(folder: RunFolder) -> Iterator[None]:
-    """What goes wrong in here is the attempt's error, for whoever looks into its folder."""
-    try:
-        yield
-    except Exception as error:
-        traceback.print_exc()
-        sys.stderr.flush()
-        if not (folder / "outcome.json").exists() and (folder / "began").exists():
-            text = f"WrapperFailed: {type(error).__name__}: {error}"
-            outcome = Outcome(status="failed", error=text, traceback=traceback.format_exc())
-            write_whole(folder / "outcome.json", msgspec.json.encode(outcome))
-        raise SystemExit(1) from error
 
 
 if __name__ == "__main__":

@@ -53,6 +53,8 @@ class Context:
     _count = 0
     _state: dict[str, Any] | None = None
     _wishes: "list[Wish] | None" = None
+    _asks_more = False
+    """Is progress, topics, finished or wishes set?"""
 
     def __init__(self, turns: "Turns", live: "Live", envelope: Envelope) -> None:
         self._turns = turns
@@ -136,14 +138,14 @@ class Context:
         """From now on, take what is published to this topic."""
         topics = self._live.topics if self._topics is None else self._topics
         if topic not in topics:
-            self._topics = (*topics, topic)
+            self._topics, self._asks_more = (*topics, topic), True
             self._add(self._turns.outgoing(topic, True, Kind.SUBSCRIBE, self._live.id, ""))
 
     def unsubscribe(self, topic: str) -> None:
         """No longer take what is published to this topic (what is on its way still comes)."""
         topics = self._live.topics if self._topics is None else self._topics
         if topic in topics:
-            self._topics = tuple(other for other in topics if other != topic)
+            self._topics, self._asks_more = tuple(other for other in topics if other != topic), True
             self._add(self._turns.outgoing(topic, False, Kind.SUBSCRIBE, self._live.id, ""))
 
     def wake_in(self, delay_s: float) -> None:
@@ -167,13 +169,13 @@ class Context:
 
     def finish(self) -> None:
         """This job is done: after this turn it is stopped (`on_stop`) and removed, as by `unschedule`."""
-        self._finished = True
+        self._finished = self._asks_more = True
 
     def progress(self, done: int, total: int) -> None:
         """How far it is; seen by `describe`."""
         if total < 0 or not 0 <= done <= total:
             raise Mistake(f"progress is done of total, with 0 <= done <= total, not {done!r} of {total!r}")
-        self._progress = (done, total)
+        self._progress, self._asks_more = (done, total), True
 
     def once(self, name: str, fn: Callable[[], Awaitable[Any] | Any]) -> Awaitable[Any]:
         """A durable step, to be awaited: `fn`'s result is journaled before it is returned, and a turn that runs
@@ -247,7 +249,7 @@ class Context:
     def _wish(self, wish: Wish) -> None:
         wishes = [*(self._wishes or ()), wish]
         apply(self._live.activities, wishes, self._turns.now_ms())  # refused here, where the mistake is
-        self._wishes = wishes
+        self._wishes, self._asks_more = wishes, True
 
     # -- for Turns --------------------------------------------------------------------------------
 

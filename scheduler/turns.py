@@ -261,22 +261,27 @@ class Turns:
         if ctx._sends is not None:
             for sent, partition in ctx._sends:
                 draft.sends.setdefault(partition, []).append(sent)
-        if ctx._topics is not None:
-            live.topics = ctx._topics
-        if ctx._progress is not None:
-            live.progress = ctx._progress
         if ctx._timer_changed:
             live.timer = ctx._timer
             self.tenure.set_timer(live)
-        if ctx._wishes is not None:
-            self.tenure.supervisor.apply(live, ctx._wishes)
-        if ctx._finished:
-            self.tenure.finish_wanted(live)
+        if ctx._asks_more:
+            self._grant(live, ctx)
         if envelope.kind == Kind.START:
             for topic in live.type.topics:
                 self.subscribe(live, topic, wanted=True)
         elif envelope.kind == Kind.STOP:
             self.remove(live)
+
+    def _grant(self, live: Live, ctx: Context) -> None:
+        """What few turns ask for."""
+        if ctx._topics is not None:
+            live.topics = ctx._topics
+        if ctx._progress is not None:
+            live.progress = ctx._progress
+        if ctx._wishes is not None:
+            self.tenure.supervisor.apply(live, ctx._wishes)
+        if ctx._finished:
+            self.tenure.finish_wanted(live)
 
     def _answer_success(self, live: Live, envelope: Envelope, result: Raw | None) -> None:
         answer = Answer(envelope.reply, True, result if result is not None else EMPTY)

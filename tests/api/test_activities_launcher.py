@@ -1,0 +1,374 @@
+"""The launcher and its wrappers by themselves: real processes, and an uplink that answers as a job would."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+import tenure
+from tenure.jobs.folders import KEPT_S, RunFolder, place_of, prune, write_whole
+from tenure.jobs.kinds import Command, command_of
+from tenure.jobs.local import LocalLauncher, start_wrapper
+from tenure.jobs.logs import BoundedLog
+from tenure.jobs.processes import marked
+from tenure.jobs.reporting import RunFile
+from tenure.jobs.wrapper import live
+from tenure.scheduler.activities_port import LaunchRefused, Outcome, Run
+from tenure.scheduler.activities_wire import Report
+from tenure.scheduler.errors import Mistake, NotDone
+
+WITHIN_S = 20.0
+
+
+class Job:
+    """Hears reports, and answers."""
+
+    def __init__(self) -> None:
+        self.heard: list[Report] = []
+        self.verdict = "go"
+        self.is_there = True
+
+    async def report(self, job: str, report: Report) -> str:
+        await trio.lowlevel.checkpoint()
+        if not self.is_there:
+            await trio.sleep(0.05)
+            raise NotDone("nobody there")
+        self.heard.append(report)
+        return self.verdict
+
+    def outcome(self) -> Outcome | None:
+        return self.heard[-1].outcome if self.heard else None
+
+
+class Machine:
+    """A state folder, its launcher, and a job. Wrappers are tasks."""
+
+    def __init__(self, state: Path, nursery: trio.Nursery) -> None:
+        self.state, self.nursery, self.job = state, nursery, Job()
+        self.launcher = self.new_launcher()
+
+    def new_launcher(self, **options: Any) -> LocalLauncher:
+        return LocalLauncher({}, state=self.state, **({"start": self._start} | options))
+
+    def folder(self, tag: str = "a.1") -> RunFolder:
+        return RunFolder(self.state / "runs", tag)
+
+    def _start(self, folder: RunFolder) -> None:
+        trio.from_thread.run_sync(self.start, folder)
+
+    def start(self, folder: RunFolder) -> None:
+        self.nursery.start_soon(partial(live, folder, self._uplink))
+
+    @asynccontextmanager
+    async def _uplink(self, cluster: dict[str, Any]) -> AsyncIterator[Job]:
+        yield self.job
+
+    async def until(self, state: str, tag: str = "a.1") -> Any:
+        with trio.fail_after(WITHIN_S):
+            while (found := await self.launcher.find(tag)).state != state:  # noqa: ASYNC110  # only looking shows it
+                await trio.sleep(0.02)
+            return found
+
+
+@pytest.fixture
+async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
+    async with trio.open_nursery() as nursery:
+        yield Machine(tmp_path / "state", nursery)
+        nursery.cancel_scope.cancel()
+
+
+def run(*argv: str, tag: str = "a.1", **fields: Any) -> Run:
+    return Run(
+        tag=tag,
+        job="a",
+        generation=1,
+        activity="x",
+        id="1",
+        attempt=1,
+        kind="process",
+        work={"argv": list(argv)},
+        **({"heartbeat_s": 0.1, "cancel_deadline_s": 1.0} | fields),
+    )
+
+
+async def within(look: Callable[[], Any]) -> Any:
+    with trio.fail_after(WITHIN_S):
+        while not (found := look()):  # noqa: ASYNC110  # only looking shows it
+            await trio.sleep(0.02)
+        return found
+
+
+# -- at most once ---------------------------------------------------------------------------------
+
+
+async def test_many_launches_begin_one_run(machine: Machine, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with trio.open_nursery() as nursery:
+        for launcher in [machine.new_launcher() for _ in range(4)]:
+            for _ in range(3):
+                nursery.start_soon(launcher.launch, run("sh", "-c", f"echo x >>{log}; sleep 0.3"))
+    assert (await machine.until("over")).outcome.status == "succeeded"
+    await machine.launcher.launch(run("sh", "-c", f"echo x >>{log}"))
+    await trio.sleep(0.5)
+    assert log.read_text() == "x\n"
+    assert [report.what for report in machine.job.heard if report.what != "beat"] == ["started", "ended"]
+
+
+async def test_a_launcher_that_died_half_way_leaves_it_to_the_next(machine: Machine) -> None:
+    machine.folder().make()
+    assert (await machine.launcher.find("a.1")).state == "absent"
+    half = machine.new_launcher(start=lambda folder: None)
+    await half.launch(run("true"))
+    assert (machine.folder() / "run.json").exists()
+    assert (await machine.launcher.find("a.1")).state == "absent"
+    await machine.launcher.launch(run("true"))
+    assert (await machine.until("over")).outcome == Outcome(status="succeeded")
+
+
+async def test_one_that_has_begun_never_begins_again(machine: Machine) -> None:
+    folder = machine.folder()
+    folder.make()
+    write_whole(folder / "run.json", msgspec.json.encode(RunFile(run=run("true"), command={"argv": ["/bin/true"]})))
+    lock = folder.lock(0)
+    assert lock is not None
+    assert folder.begin()
+    assert (await machine.launcher.find("a.1")).state == "running"
+    os.close(lock)  # as by kill -9
+    assert (await machine.launcher.find("a.1")).state == "over"
+    machine.start(folder)
+    await trio.sleep(0.3)
+    assert machine.job.heard == []
+
+
+async def test_looking_does_not_keep_a_run_from_beginning(machine: Machine) -> None:
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            machine.folder().is_locked()
+
+    machine.folder().make()
+    (machine.folder() / "lock").touch()
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        await machine.launcher.launch(run("true"))
+        await machine.until("over")
+    finally:
+        stop.set()
+        thread.join()
+
+
+async def test_who_is_not_admitted_does_nothing(machine: Machine, tmp_path: Path) -> None:
+    machine.job.verdict = "fenced"
+    await machine.launcher.launch(run("touch", str(tmp_path / "touched")))
+    found = await machine.until("over")
+    assert "Fenced" in found.outcome.error
+    assert not (tmp_path / "touched").exists()
+    assert [report.what for report in machine.job.heard] == ["started"]
+
+
+async def test_the_work_waits_until_the_job_can_be_reached(machine: Machine, tmp_path: Path) -> None:
+    machine.job.is_there = False
+    await machine.launcher.launch(run("touch", str(tmp_path / "touched")))
+    await trio.sleep(0.5)
+    assert not (tmp_path / "touched").exists()
+    machine.job.is_there = True
+    await machine.until("over")
+    assert (tmp_path / "touched").exists()
+
+
+# -- ending ---------------------------------------------------------------------------------------
+
+
+async def test_an_outcome_that_could_not_be_told_is_kept(machine: Machine) -> None:
+    await machine.launcher.launch(run("sh", "-c", "sleep 0.3; exit 3", orphan_after_s=1.5))
+    await within(lambda: machine.job.heard)
+    machine.job.is_there = False
+    found = await machine.until("over")
+    assert found.outcome.error == "ExitCode: it ended with exit code 3"
+
+
+async def test_cut_off_for_too_long_it_ends(machine: Machine) -> None:
+    await machine.launcher.launch(run("sleep", "600", orphan_after_s=1.0, cancel_deadline_s=0.2))
+    await within(lambda: machine.job.heard)
+    machine.job.is_there = False
+    began_s = time.monotonic()
+    found = await machine.until("over")
+    assert 0.5 < time.monotonic() - began_s < 8
+    assert found.outcome.error == "Orphaned: the cluster could not be reached for 1 s"
+    assert marked("a.1") == []
+
+
+async def test_fenced_it_ends_without_a_word(machine: Machine) -> None:
+    await machine.launcher.launch(run("sleep", "600", cancel_deadline_s=0.2))
+    await within(lambda: machine.job.heard)
+    machine.job.verdict = "fenced"
+    await machine.until("over")
+    assert [report.what for report in machine.job.heard if report.what == "ended"] == []
+    assert marked("a.1") == []
+
+
+async def test_cancelled_before_it_began_it_ends_at_once(machine: Machine, tmp_path: Path) -> None:
+    machine.folder().make()
+    await machine.launcher.cancel("a.1", force=False)
+    machine.job.is_there = False
+    await machine.launcher.launch(run("touch", str(tmp_path / "touched")))
+    assert (await machine.until("over")).outcome.status == "cancelled"
+    assert not (tmp_path / "touched").exists()
+
+
+async def test_cancelling_what_is_not_there_is_fine(machine: Machine) -> None:
+    await machine.launcher.cancel("nobody.1", force=False)
+    await machine.launcher.cancel("nobody.1", force=True)
+    assert (await machine.launcher.find("nobody.1")).state == "absent"
+    assert not machine.folder("nobody.1").path.exists()
+
+
+async def test_force_ends_also_those_whose_folder_is_lost(machine: Machine) -> None:
+    await machine.launcher.launch(run("sleep", "600"))
+    await within(lambda: marked("a.1"))
+    for file in ("lock", "began"):
+        (machine.folder() / file).unlink()
+    await machine.launcher.cancel("a.1", force=True)
+    assert marked("a.1") == []
+
+
+async def test_a_wrapper_that_fails_says_why(machine: Machine) -> None:
+    folder = machine.folder()
+    folder.make()
+    (folder / "run.json").write_text("{}")
+    await trio.to_thread.run_sync(start_wrapper, folder)
+    found = await machine.until("over")
+    assert found.outcome.status == "failed"
+    assert "WrapperFailed: ValidationError" in found.outcome.error
+    assert "Traceback" in found.outcome.traceback
+
+
+async def test_a_wrapper_asked_to_end_by_somebody_else_has_failed(machine: Machine) -> None:
+    """As a process of its own, with nobody to report to."""
+    launcher = LocalLauncher({"cluster_name": "x", "addresses": ["127.0.0.1:1"]}, state=machine.state)
+    await launcher.launch(run("true"))
+    found = await machine.until("running")
+    keeper = await within(machine.folder().keeper)
+    assert found.pid in (0, keeper.pid)
+    await trio.sleep(1.0)
+    os.kill(keeper.pid, signal.SIGTERM)
+    assert "Interrupted" in (await machine.until("over")).outcome.error
+
+
+async def test_end_all_leaves_those_of_other_clusters(machine: Machine) -> None:
+    await machine.launcher.launch(run("sleep", "600", tag="mine.1"))
+    other = LocalLauncher({"cluster_name": "other"}, state=machine.state, start=machine._start)
+    await other.launch(run("sleep", "600", tag="theirs.1"))
+    await within(lambda: marked("mine.1") and marked("theirs.1"))
+    await machine.launcher.end_all()
+    assert marked("mine.1") == []
+    assert marked("theirs.1")
+    await other.end_all()
+    assert marked("theirs.1") == []
+
+
+# -- the lifeline ---------------------------------------------------------------------------------
+
+HOLDER = """
+import sys, trio
+from pathlib import Path
+from contextlib import asynccontextmanager
+from tenure.jobs.folders import RunFolder
+from tenure.jobs.wrapper import live
+
+class Job:
+    async def report(self, job, report):
+        return "go"
+
+@asynccontextmanager
+async def uplink(cluster):
+    yield Job()
+
+path = Path(sys.argv[1])
+trio.run(live, RunFolder(path.parent, path.name), uplink)
+"""
+ESCAPING = "import subprocess, sys, time; c = [sys.executable, '-c', 'import time; time.sleep(600)']; "
+ESCAPING += "subprocess.Popen(c, start_new_session=True); subprocess.Popen(c); time.sleep(600)"
+
+
+async def test_nothing_survives_a_wrapper_that_is_killed(machine: Machine) -> None:
+    source = str(Path(tenure.__file__).parents[1])
+    holders: list[subprocess.Popen[bytes]] = []
+
+    def start(folder: RunFolder) -> None:
+        code = f"import sys; sys.path.insert(0, {source!r}); {HOLDER}"
+        holders.append(subprocess.Popen([sys.executable, "-c", code, str(folder.path)]))
+
+    await machine.new_launcher(start=start).launch(run(sys.executable, "-c", ESCAPING))
+    await within(lambda: len(marked("a.1")) == 3)
+    assert (await machine.launcher.find("a.1")).state == "running"
+    holders[0].kill()
+    await trio.to_thread.run_sync(holders[0].wait)
+    await machine.until("over")
+    assert marked("a.1") == [], "the lock is held until nothing is left"
+
+
+# -- folders and logs -----------------------------------------------------------------------------
+
+
+def test_a_place_is_named_once(tmp_path: Path) -> None:
+    places = []
+    threads = [threading.Thread(target=lambda: places.append(place_of(tmp_path / "state"))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(places)) == 1
+    assert place_of(tmp_path / "other") != places[0]
+
+
+def test_old_folders_are_removed_unless_something_runs_there(tmp_path: Path) -> None:
+    old, new, busy = (RunFolder(tmp_path, f"{name}.1") for name in ("old", "new", "busy"))
+    for folder in (old, new, busy):
+        folder.make()
+    lock = busy.lock(0)
+    assert lock is not None
+    for folder in (old, busy):
+        os.utime(folder.path, (time.time() - KEPT_S - 60,) * 2)
+    prune(tmp_path)
+    assert [folder.path.exists() for folder in (old, new, busy)] == [False, True, True]
+    os.close(lock)
+    prune(tmp_path / "not there")
+
+
+def test_logs_keep_the_newest(tmp_path: Path) -> None:
+    log = BoundedLog(tmp_path / "log", 1000)
+    for n in range(500):
+        log.write(b"line %d\n" % n)
+    log.write(b"x" * 5000 + b"\nend\n")
+    log.close()
+    sizes = [path.stat().st_size for path in tmp_path.iterdir()]
+    assert sum(sizes) <= 1000
+    assert (tmp_path / "log").read_bytes().endswith(b"end\n")
+    assert log.tail().endswith("end")
+    assert len(log.tail()) <= 16 * 1024
+
+
+def test_kinds_are_found_by_name() -> None:
+    def mine(run: Run) -> Command:
+        return Command(argv=[run.work])
+
+    mine_run = Run(tag="t", job="j", generation=1, activity="a", id="i", attempt=1, kind="mine", work="/bin/true")
+    assert command_of(mine_run, {"mine": mine}).argv == ["/bin/true"]
+    with pytest.raises(Mistake, match="no activity is of kind 'mine'; there are process"):
+        command_of(mine_run, {"process": mine})
+    with pytest.raises(LaunchRefused, match="the work of a process activity: Object missing required field `argv`"):
+        command_of(msgspec.structs.replace(mine_run, kind="process", work={}))
