@@ -131,17 +131,14 @@ class Courier:
 
     async def _answer(self, client: bytes, answers: list[Answer]) -> None:
         grid, partition = self.host.grid, client_partition(client, self.host.grid.partition_count)
-        ttl_s = self.tenure.settings.reply_ttl_s
+        # The bell carries the answers, and is what a client waits for; it looks for the others if it hears nothing.
+        entries = {client: encode(answers)}
+        entries |= {reply_key(client, answer.n): encode([answer]) for answer in answers}
         attempt = 0
         try:
             while True:
                 try:
-                    # The bell first: it carries the answers, and is what a client waits for.
-                    await grid.set(Map.REPLIES, partition, client, encode(answers), ttl_s=ttl_s)
-                    for answer in answers:
-                        await grid.set(
-                            Map.REPLIES, partition, reply_key(client, answer.n), encode([answer]), ttl_s=ttl_s
-                        )
+                    await grid.set_together(Map.REPLIES, partition, entries)
                     break
                 except GridError:
                     attempt += 1

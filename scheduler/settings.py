@@ -59,8 +59,6 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     """A message whose turn was running in so many crashes in a row fails its job."""
     lane_lifetime_s: float = 3600.0
     """A client's lane is forgotten when nothing came for so long; clients leave a lane after a quarter of it."""
-    reply_ttl_s: float = 120.0
-    """How long the answer to a question is kept for its client."""
     dead_letters_max: int = 10_000
     """Dead letters kept in one partition; what is beyond is reported in the log, in full."""
     instances_max: int = 10_000

@@ -28,11 +28,12 @@ What no adapter has to guarantee, and the core must not rely on:
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
 __all__ = [
+    "LIFETIMES_S",
     "Entry",
     "EntryEvent",
     "Grid",
@@ -58,6 +59,10 @@ class Map(enum.Enum):
     REPLIES = "replies"
 
     __hash__ = object.__hash__  # members are singletons; the enum's own hash is Python code, on the path of every call
+
+
+LIFETIMES_S = {Map.REPLIES: 120}
+"""How long entries of a map live if nothing else is said; those of other maps live until they are deleted."""
 
 
 class GridError(Exception):
@@ -151,6 +156,13 @@ class Grid(ABC):
         timeout_s: float | None = None,
     ) -> None:
         """Write without condition. With `ttl_s` the entry goes by itself, some time after that."""
+
+    @abstractmethod
+    async def set_together(
+        self, map: Map, partition: int, entries: Mapping[bytes, bytes], *, timeout_s: float | None = None
+    ) -> None:
+        """Write several entries without condition, at the cost of one. They live as long as the map lets them (see
+        `LIFETIMES_S`). If the outcome is unknown, some may have been written and others not."""
 
     @abstractmethod
     async def put_if_absent(

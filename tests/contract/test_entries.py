@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from tenure.scheduler.grid.port import Map
+from tenure.scheduler.grid.port import EntryEvent, Map
 from tests.contract.adapters import Adapter
 from tests.contract.helpers import eventually, scanned
 
@@ -189,6 +189,27 @@ async def test_discard_deletes_in_its_own_time(adapter: Adapter) -> None:
             while len(await grid.get_all(Map.INBOX, 9, keys)) > 10:  # noqa: ASYNC110 (a discard tells nobody)
                 await trio.sleep(0.02)
         assert sorted(await grid.get_all(Map.INBOX, 9, keys)) == sorted(keys[:10])
+
+
+async def test_entries_are_set_together(adapter: Adapter) -> None:
+    async with adapter.open(members=2) as rig, rig.connect() as grid, rig.connect() as other:
+        prefix = rig.fresh()
+        bell = prefix + b"bell"
+        heard: list[bytes | None] = []
+
+        def hear(events: list[EntryEvent]) -> None:
+            heard.extend(event.value for event in events)
+
+        async with other.listen(Map.REPLIES, hear, key=(3, bell)):
+            await grid.set_together(Map.REPLIES, 3, {})
+            await grid.set_together(Map.REPLIES, 3, {bell: b"1", prefix + b"a": b"a"})
+            await grid.set_together(Map.REPLIES, 3, {bell: b"2", prefix + b"b": b"b"})
+            keys = [bell, prefix + b"a", prefix + b"b"]
+            assert await grid.get_all(Map.REPLIES, 3, keys) == dict(zip(keys, (b"2", b"a", b"b"), strict=True))
+            with trio.fail_after(rig.hint_s):
+                while heard != [b"1", b"2"]:  # noqa: ASYNC110  # the listener is what is tested
+                    await trio.sleep(0.02)
+        assert await grid.get(Map.REPLIES, 4, bell) is None
 
 
 async def test_an_entry_with_ttl_goes_by_itself(adapter: Adapter) -> None:

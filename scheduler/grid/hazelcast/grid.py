@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
@@ -216,6 +216,14 @@ class HazelcastGrid(Grid):
         await self._caller.call(
             request, wire.decode_nothing, partition, timeout_s, About("set", map.value, partition, key)
         )
+
+    async def set_together(
+        self, map: Map, partition: int, entries: Mapping[bytes, bytes], *, timeout_s: float | None = None
+    ) -> None:
+        if entries:
+            request = self._requests[map].put_all(partition, entries)
+            about = About("set_together", map.value, partition)
+            await self._caller.call(request, wire.decode_nothing, partition, timeout_s, about)
 
     async def put_if_absent(
         self, map: Map, partition: int, key: bytes, value: bytes, *, timeout_s: float | None = None

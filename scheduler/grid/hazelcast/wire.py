@@ -11,7 +11,7 @@ to a partition. 0 would mean 'not set', so partition 0 is written as the partiti
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hazelcast.protocol.builtin import DataCodec, EntryListCodec, FixSizedTypesCodec, ListIntegerCodec, StringCodec
@@ -41,9 +41,9 @@ __all__ = [
 Decode = Callable[[InboundMessage], Any]
 
 _SET, _PUT_IF_ABSENT, _GET, _REPLACE_IF_SAME, _DELETE = 0x010F00, 0x010E00, 0x010200, 0x010500, 0x010900
-_GET_ALL, _FETCH_ENTRIES, _EXECUTE_ON_KEYS = 0x012300, 0x013800, 0x013200
+_GET_ALL, _FETCH_ENTRIES, _EXECUTE_ON_KEYS, _PUT_ALL = 0x012300, 0x013800, 0x013200, 0x012C00
 
-_LONG, _INT, _UUID, _FRAME_HEADER, _DATA_HEADER = 8, 4, 17, 6, 12
+_LONG, _INT, _BOOLEAN, _UUID, _FRAME_HEADER, _DATA_HEADER = 8, 4, 1, 17, 6, 12
 _BYTE_ARRAY = -12
 _FINAL, _BEGIN, _END, _NULL = 1 << 13, 1 << 12, 1 << 11, 1 << 10
 
@@ -76,12 +76,19 @@ class Requests:
         self._replace_if_same = _template(name, _REPLACE_IF_SAME, _LONG)
         self._delete = _template(name, _DELETE, _LONG)
         self._get_all = _template(name, _GET_ALL, 0)
+        self._put_all = _template(name, _PUT_ALL, _BOOLEAN) + _begin
         self._delete_all = _template(name, _EXECUTE_ON_KEYS, 0) + _remove_each
 
     def set(self, partition: int, key: bytes, value: bytes, ttl_ms: int) -> OutboundMessage:
         buffer = bytearray().join((self._set, *_key(self._hashes[partition], key), *_value(value, _FINAL)))
         _pack_long(buffer, REQUEST_HEADER_SIZE + _LONG, ttl_ms)
         return OutboundMessage(buffer, False)
+
+    def put_all(self, partition: int, entries: Mapping[bytes, bytes]) -> OutboundMessage:
+        parts = [self._put_all]
+        for key, value in entries.items():
+            parts += *_key(self._hashes[partition], key), *_value(value)
+        return OutboundMessage(bytearray().join((*parts, _end_final)), False)
 
     def put_if_absent(self, partition: int, key: bytes, value: bytes) -> OutboundMessage:
         parts = self._put_if_absent, *_key(self._hashes[partition], key), *_value(value, _FINAL)

@@ -1,6 +1,6 @@
 """A connection to the memory grid whose calls meet every hazard that a real grid has."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -13,6 +13,7 @@ from tenure.scheduler.grid.memory.grid import MemoryGrid
 from tenure.scheduler.grid.memory.shard import Shard
 from tenure.scheduler.grid.memory.side import Side
 from tenure.scheduler.grid.port import (
+    LIFETIMES_S,
     Entry,
     GridError,
     Map,
@@ -67,6 +68,18 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
             self._put(side, copies, map, partition, key, value, ttl_s)
 
         return await self._call(partition, timeout_s, partial(self._write, map, key, effect))
+
+    async def set_together(
+        self, map: Map, partition: int, entries: Mapping[bytes, bytes], *, timeout_s: float | None = None
+    ) -> None:
+        if not entries:
+            return None
+
+        def effect(side: Side, copies: Sequence[Shard]) -> None:
+            for key, value in entries.items():
+                self._put(side, copies, map, partition, key, value, LIFETIMES_S.get(map))
+
+        return await self._call(partition, timeout_s, partial(self._write, map, next(iter(entries)), effect))
 
     async def put_if_absent(
         self, map: Map, partition: int, key: bytes, value: bytes, *, timeout_s: float | None = None

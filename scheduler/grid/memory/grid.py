@@ -1,6 +1,6 @@
 """A connection to the memory grid: the direct way, where calls meet the data without anything between."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import trio
 from trio.lowlevel import checkpoint
@@ -8,7 +8,7 @@ from trio.lowlevel import checkpoint
 from tenure.scheduler.grid.memory.connection import Connection
 from tenure.scheduler.grid.memory.shard import Shard
 from tenure.scheduler.grid.memory.side import Side
-from tenure.scheduler.grid.port import Entry, GridError, Map, Refused, Unknown
+from tenure.scheduler.grid.port import LIFETIMES_S, Entry, GridError, Map, Refused, Unknown
 
 __all__ = ["MemoryGrid"]
 
@@ -57,6 +57,17 @@ class MemoryGrid(Connection):
         if self._hindered:
             await self._enter(partition, timeout_s, write=True)
         self._put(self.side, self._copies[partition], map, partition, key, value, ttl_s)
+        if self._guarded:
+            await self._leave()
+
+    async def set_together(
+        self, map: Map, partition: int, entries: Mapping[bytes, bytes], *, timeout_s: float | None = None
+    ) -> None:
+        await checkpoint()
+        if self._hindered:
+            await self._enter(partition, timeout_s, write=True)
+        for key, value in entries.items():
+            self._put(self.side, self._copies[partition], map, partition, key, value, LIFETIMES_S.get(map))
         if self._guarded:
             await self._leave()
 

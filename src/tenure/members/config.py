@@ -8,6 +8,7 @@ a member's configuration that a client can read.
 import json
 
 from tenure.members.settings import MemberSettings
+from tenure.scheduler.grid.port import LIFETIMES_S
 
 __all__ = ["MAP_NAMES", "member_attributes", "member_config"]
 
@@ -81,7 +82,10 @@ hazelcast:
     enabled: false
 {protection}
   map:
-    {map_names}:
+{maps}"""
+
+_MAP = """\
+    {names}:
       in-memory-format: BINARY
       backup-count: {backups}
       async-backup-count: 0
@@ -90,7 +94,7 @@ hazelcast:
       # Entries go when they are deleted, or when the time to live that they were written with is over.
       eviction:
         eviction-policy: NONE
-      time-to-live-seconds: 0
+      time-to-live-seconds: {lifetime_s}
       max-idle-seconds: 0
       statistics-enabled: false
       per-entry-stats-enabled: false
@@ -129,6 +133,7 @@ def member_config(settings: MemberSettings) -> str:
     """The configuration of one member, as YAML for Hazelcast."""
     join = [settings.address, *(address for address in settings.join if address != settings.address)]
     attributes = member_attributes(settings)
+    lifetimes = {MAP_NAMES: 0} | {MAP_NAMES.replace("*", map.value): seconds for map, seconds in LIFETIMES_S.items()}
     return _TEMPLATE.format(
         cluster_name=_quoted(settings.cluster_name),
         stop_timeout_s=max(1, round(settings.stop_timeout_s)),
@@ -139,8 +144,15 @@ def member_config(settings: MemberSettings) -> str:
         port=settings.port,
         members="\n".join(f"          - {_quoted(f'{host}:{port}')}" for host, port in join),
         protection=_PROTECTION.format(quorum=settings.quorum) if settings.quorum else _NO_PROTECTION,
-        map_names=_quoted(MAP_NAMES),
+        maps="".join(_map(settings, names, lifetime_s) for names, lifetime_s in lifetimes.items()),
+    )
+
+
+def _map(settings: MemberSettings, names: str, lifetime_s: int) -> str:
+    return _MAP.format(
+        names=_quoted(names),
         backups=settings.backups,
+        lifetime_s=lifetime_s,
         protected="      split-brain-protection-ref: tenure-majority\n" if settings.quorum else "",
     )
 
