@@ -19,6 +19,7 @@ __all__ = ["Pick", "Picked", "as_pick", "picker"]
 
 ESCAPES = {code: f"\\u{code:04X}" for code in range(32)}
 ESCAPES |= {ord(plain): f"\\{letter}" for plain, letter in zip('"\\\b\f\n\r\t', '"\\bfnrt', strict=True)}
+WIDE = re.compile("[\U00010000-\U0010ffff]")
 FIELD = re.compile(r"[^\W\d][\w-]*(\.[^\W\d][\w-]*)*")
 
 
@@ -114,18 +115,25 @@ def as_text(found: Any) -> str | None:
     """Texts are themselves, everything else is as JSON writes it."""
     if found is None or isinstance(found, str):
         return None if found is None else str(found)
-    return json_text(found)
+    return WIDE.sub(_surrogates, json_text(found))  # inside of what it copies, Spark escapes these
+
+
+def _surrogates(wide: re.Match[str]) -> str:
+    code = ord(wide[0]) - 0x10000
+    return f"\\u{0xD800 + (code >> 10):04X}\\u{0xDC00 + (code & 0x3FF):04X}"
 
 
 def json_text(value: Any) -> str:
     """JSON without spaces, written as Spark writes it."""
+    if isinstance(value, Number):
+        return str(value)
     if isinstance(value, str):
         return f'"{value.translate(ESCAPES)}"'
     if isinstance(value, dict):
         return "{" + ",".join(f"{json_text(str(name))}:{json_text(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(json_text, value)) + "]"
-    return str(value) if isinstance(value, Number) else json.dumps(value)
+    return json.dumps(value)
 
 
 class Number(str):

@@ -5,6 +5,7 @@ Nothing here is quick, and nothing is clever. A result is a list of records in n
 
 import functools
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
@@ -62,8 +63,8 @@ def _(stage: Grep, records: Iterable[Record], folder: Path) -> Iterator[Record]:
 def _(stage: Replace, records: Iterable[Record], folder: Path) -> Iterator[Record]:
     old, new = stage.replace
     if stage.regex:
-        pattern = compiled(old, "replace")
-        return ((key, pattern.sub(new, value)) for key, value in records)
+        pattern, groups = compiled(old, "replace"), re.sub(r"\\(\d)", r"\\g<\1>", new)
+        return ((key, pattern.sub(groups, value)) for key, value in records)
     return ((key, value.replace(old, new)) for key, value in records)
 
 

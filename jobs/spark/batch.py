@@ -1,5 +1,6 @@
 """A pipeline over all of its input, once: translate, write aside, commit by a rename."""
 
+import os
 import sys
 import time
 from contextlib import ExitStack
@@ -52,6 +53,7 @@ def run_batch(
         if pipeline.sink.console and pipeline.sink.text is None:
             places[CONSOLE] = scratch / "text"
         if not places:
+            _print(pipeline, console)
             return next(iter(done.values())).result
         processed = None
         if (logs := places.pop(str(pipeline.processed), None)) is not None:
@@ -63,10 +65,19 @@ def run_batch(
             reporter.confirm()
         for output in outputs.values():
             output.commit(pipeline.name, result, overwrite=pipeline.sink.overwrite)
-        if pipeline.sink.console:
-            text = pipeline.sink.text
-            print_text(places[CONSOLE] if text is None else pipeline.path(text), console or sys.stdout)
+        _print(pipeline, console, places.get(CONSOLE))
     return result
+
+
+def _print(pipeline: Pipeline, console: IO[str] | None, place: Path | None = None) -> None:
+    """Print the results; of a console that is a file, go on where an earlier attempt was ended."""
+    if pipeline.sink.console:
+        text = pipeline.sink.text
+        place = place if text is None else pipeline.path(text)
+        assert place is not None
+        print_text(
+            place, console or sys.stdout, skip_bytes=0 if console is None else os.fstat(console.fileno()).st_size
+        )
 
 
 def _outputs(pipeline: Pipeline, attempt: Attempt, stack: ExitStack) -> tuple[dict[str, Output], dict[str, Committed]]:

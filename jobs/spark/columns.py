@@ -15,6 +15,7 @@ __all__ += ["object_with", "pick_column", "refused", "time_column"]
 COMPLAINT = "TENURE-BAD-RECORD "
 """Marks our own words in an error of Spark."""
 SPACES = " \t\n\r"
+SECOND = "here ends the value 5d1b0c3e"
 
 
 def complain(what: "Column") -> "Column":
@@ -62,11 +63,10 @@ def number_column(text: "Column") -> "Column":
 
 
 def number_text(number: "Column") -> "Column":
-    """Without needless zeros."""
+    """Without needless zeros. (As decimals have 18 digits behind it, there always is a point.)"""
     from pyspark.sql import functions as F
 
-    plain = F.regexp_replace(number.cast("string"), r"\.?0+$", "")
-    return F.when(number == F.floor(number), F.floor(number).cast("string")).otherwise(plain)
+    return F.rtrim(F.rtrim(number.cast("string"), F.lit("0")), F.lit("."))
 
 
 def time_column(text: "Column") -> "Column":
@@ -90,10 +90,13 @@ def moment_column(at_us: "Column") -> "Column":
 
 
 def is_object(value: "Column") -> "Column":
-    """Whether it is the text of a JSON object."""
+    """Whether it is the text of a JSON object, and nothing behind it."""
     from pyspark.sql import functions as F
 
-    return F.startswith(F.ltrim(value, F.lit(SPACES)), F.lit("{")) & F.try_parse_json(value).isNotNull()
+    # Spark passes over what comes behind a value; but it does not pass over the second of a list.
+    parsed = F.try_parse_json(F.concat(F.lit("["), value, F.lit(f',"{SECOND}"]')))
+    is_alone = F.coalesce(F.try_variant_get(parsed, "$[1]", "string") == SECOND, F.lit(False))
+    return F.startswith(F.ltrim(value, F.lit(SPACES)), F.lit("{")) & is_alone
 
 
 def as_object(value: "Column") -> "Column":

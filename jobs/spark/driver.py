@@ -6,9 +6,10 @@ What is to be done comes from the run file that its wrapper names (see `tenure.j
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +18,7 @@ from tenure.jobs.pipelines.functions import load_function
 from tenure.jobs.pipelines.spec import Pipeline, load_pipeline
 from tenure.jobs.reporting import Reporter
 from tenure.jobs.spark.batch import Attempt, run_batch
+from tenure.jobs.spark.control import controlled
 from tenure.jobs.spark.current import reporting
 from tenure.jobs.spark.failures import told
 from tenure.jobs.spark.progress import watched
@@ -24,6 +26,9 @@ from tenure.jobs.spark.session import session
 from tenure.jobs.spark.stream import run_stream
 from tenure.jobs.spark.work import SparkWork
 from tenure.scheduler.errors import Mistake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["main", "run_function", "run_pipeline"]
 
@@ -45,31 +50,42 @@ def _do(arguments: Sequence[str], reporter: Reporter) -> Any:
         return _checked_and_run(load_pipeline(arguments[0]), reporter)
     work = msgspec.convert(reporter.run.work, SparkWork)
     pipeline = work.declared()
-    return run_function(work, reporter) if pipeline is None else _checked_and_run(pipeline, reporter)
+    if pipeline is None:
+        return run_function(work, reporter)
+    if not work.console:
+        return _checked_and_run(pipeline, reporter)
+    with open(work.console, "a", encoding="utf-8") as console:
+        return _checked_and_run(pipeline, reporter, console)
 
 
-def _checked_and_run(pipeline: Pipeline, reporter: Reporter) -> Any:
+def _checked_and_run(pipeline: Pipeline, reporter: Reporter, console: IO[str] | None = None) -> Any:
     check(pipeline, reporter.run.id)
-    return run_pipeline(pipeline, reporter)
+    return run_pipeline(pipeline, reporter, console)
 
 
-def run_pipeline(pipeline: Pipeline, reporter: Reporter) -> dict[str, Any]:
+def run_pipeline(pipeline: Pipeline, reporter: Reporter, console: IO[str] | None = None) -> dict[str, Any]:
     """Run it in a session of its own; its result."""
     run = reporter.run
-    with session(pipeline.master, pipeline.spark, pipeline.name, reporter.folder) as spark, watched(spark, reporter):
+    with _working(pipeline.master, pipeline.spark, pipeline.name, reporter) as spark:
         if pipeline.streaming:
-            return run_stream(spark, pipeline, reporter)
+            return run_stream(spark, pipeline, reporter, console)
         reporter.on_cancel(spark.sparkContext.cancelAllJobs)
-        return run_batch(spark, pipeline, Attempt(run.id or run.tag, run.attempt), reporter)
+        return run_batch(spark, pipeline, Attempt(run.id or run.tag, run.attempt), reporter, console)
 
 
 def run_function(work: SparkWork, reporter: Reporter) -> Any:
     """Call a function with a session and its arguments; what it returns."""
     function = _function(work)
-    with session(work.master, work.spark, reporter.run.job, reporter.folder) as spark, watched(spark, reporter):
+    with _working(work.master, work.spark, reporter.run.job, reporter) as spark, reporting(reporter):
         reporter.on_cancel(spark.sparkContext.cancelAllJobs)
-        with reporting(reporter):
-            return function(spark, *work.arguments)
+        return function(spark, *work.arguments)
+
+
+@contextmanager
+def _working(master: str, settings: dict[str, str], name: str, reporter: Reporter) -> "Iterator[SparkSession]":
+    folder = reporter.folder
+    with session(master, settings, name, folder) as spark, controlled(spark, folder), watched(spark, reporter):
+        yield spark
 
 
 def _function(work: SparkWork) -> Any:

@@ -147,9 +147,9 @@ class Stream:
             if self._pipeline.exactly_once:
                 self._reporter.confirm()
             text = self._commit(chunk, places, logs, whole=whole)
-            self._ledger.mark(remembering.batch(count))
             if self._pipeline.sink.console and text is not None:
                 print_text(text, self._console)
+            self._ledger.mark(remembering.batch(count))
         self._tell(chunk, count, remembering.late, whole=whole)
 
     def _commit(self, chunk: Chunk, places: dict[str, Path], logs: Path | None, *, whole: bool) -> Path | None:

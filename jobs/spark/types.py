@@ -30,7 +30,8 @@ class PipelineJob(ActivityJob, kw_only=True):
     """A declared pipeline, run by Spark outside the node, once for each start. Its result is in `last`, and goes to
     the jobs that come after it. See `ActivityJob` for when it is started.
 
-    An order may replace parts of the declaration: `{"start": {"source": {"text": "monday.txt"}}}`.
+    An order may replace parts of the declaration: `{"start": {"source": {"text": "monday.txt"}}}`, and name a file
+    for what goes to the console: `{"start": {"console": "/tmp/results"}}`.
     """
 
     kind: ClassVar[str] = "spark"
@@ -41,9 +42,10 @@ class PipelineJob(ActivityJob, kw_only=True):
     """What its paths are relative to; the same on every node's machine."""
 
     def work(self, start: dict[str, Any]) -> Any:
-        declared = {**self.pipeline, **start}
+        declared = {**self.pipeline, **{name: value for name, value in start.items() if name != "console"}}
         pipeline_of(declared, folder=self.folder)
-        return msgspec.to_builtins(SparkWork(pipeline=declared, folder=self.folder))
+        work = SparkWork(pipeline=declared, folder=self.folder, console=start.get("console", ""))
+        return msgspec.to_builtins(work)
 
 
 @job("spark")

@@ -22,6 +22,8 @@ class SparkWork(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_un
     folder: str = "."
     master: str = "local[*]"
     spark: dict[str, str] = {}
+    console: str = ""
+    """A file that a pipeline's console results are written to, instead of standard output."""
 
     def __post_init__(self) -> None:
         given = [self.pipeline is not None, bool(self.function), bool(self.pickled), bool(self.script)]

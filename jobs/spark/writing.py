@@ -1,5 +1,6 @@
 """Writing results as text and Parquet, and to the console."""
 
+import os
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -33,9 +34,13 @@ def write(pipeline: Pipeline, records: "DataFrame", places: dict[str, Path], *, 
     return int(observation.get["records"])
 
 
-def print_text(place: Path, console: IO[str]) -> None:
-    """Print a file, or the parts in a folder."""
+def print_text(place: Path, console: IO[str], *, skip_bytes: int = 0) -> None:
+    """Print a file, or the parts in a folder, without so much at their beginning."""
     for part in sorted(place.glob("part-*")) if place.is_dir() else [place]:
-        with part.open(encoding="utf-8", newline="\n") as file:
-            console.writelines(file)
+        with part.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(min(skip_bytes, size))
+            skip_bytes -= min(skip_bytes, size)
+            for line in file:
+                console.write(line.decode())
     console.flush()

@@ -203,7 +203,7 @@ def test_join(spark, table, given_records, how):
 
 PERL = """while (<STDIN>) {
     $value = <STDIN>;
-    if ($value =~ /a/) { print "filter\\n"; next }
+    if ($value =~ /: .*a/) { print "filter\\n"; next }
     $value =~ tr/b/B/;
     print "forward\\n$_$value";
 }"""

@@ -2,22 +2,22 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 from tenure.cli.show import print_json, say
 from tenure.jobs.pipelines import Pipeline
 
-__all__ = ["View", "view_for"]
+__all__ = ["State", "View", "view_for"]
 
 PLAIN_EVERY_S = 5.0
 
 
 class View(Protocol):
-    """Hears what a run reports."""
+    """Sees a run again and again, as `describe` tells of its activity."""
 
-    def hear(self, said: dict[str, Any]) -> None: ...
+    def hear(self, activity: Mapping[str, Any]) -> None: ...
 
 
 @contextmanager
@@ -33,58 +33,70 @@ def view_for(pipeline: Pipeline, *, as_json: bool) -> Iterator[View]:
 
 
 class JsonView:
-    """One object a report."""
+    """One object whenever something is new."""
 
-    def hear(self, said: dict[str, Any]) -> None:
-        print_json(said)
+    def __init__(self) -> None:
+        self._last: dict[str, Any] = {}
+
+    def hear(self, activity: Mapping[str, Any]) -> None:
+        """Print it, if it is not what was printed last."""
+        now = {name: activity[name] for name in ("status", "attempt", "progress", "details", "error")}
+        if now != self._last:
+            self._last = now
+            print_json(now)
 
 
 class State:
-    """The last of each thing that was reported, and rates."""
+    """Where a run stands, in words, and how fast it goes."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.began = name, time.monotonic()
-        self.done = self.total = 0
-        self.stage: dict[str, Any] = {}
-        self.metrics: dict[str, float] = {}
-        self.rate = 0.0
-        self._counted = (self.began, 0.0)
+        self.name, self.done, self.total = name, 0, 0
+        self._rate, self._counted = 0.0, (time.monotonic(), 0.0)
+        self._activity: Mapping[str, Any] = {"status": "wanted", "attempt": 1, "progress": None, "details": {}}
 
-    def hear(self, said: dict[str, Any]) -> None:
-        """Take a report in."""
-        self.done, self.total = said.get("progress", (self.done, self.total))
-        self.stage = said.get("stage", self.stage)
-        self.metrics |= said.get("metrics", {})
-        records, now = self.metrics.get("records_read", 0.0), time.monotonic()
+    def hear(self, activity: Mapping[str, Any]) -> None:
+        """Take in what `describe` tells."""
+        self._activity = activity
+        self.done, self.total = activity["progress"] or (0, 0)
+        records, now = activity["details"].get("metrics", {}).get("records_read", 0), time.monotonic()
         then, before = self._counted
         if now - then >= 1.0:
-            self.rate, self._counted = (records - before) / (now - then), (now, records)
+            self._rate, self._counted = max(0.0, records - before) / (now - then), (now, records)
 
     def sentence(self) -> str:
         """All of it on one line."""
-        parts = [f"{self.done} of {self.total} tasks"] if self.total else ["starting Spark"]
-        if self.stage.get("of"):
-            parts.insert(0, f"stage {self.stage['number']} of {self.stage['of']}")
-        if self.stage.get("batch") is not None:
-            parts.append(f"batch {self.stage['batch']}")
-        if records := self.metrics.get("records_read"):
-            parts.append(f"{records:,.0f} records read, {self.rate:,.0f} a second")
+        details, attempt = self._activity["details"], self._activity["attempt"]
+        stage, metrics = details.get("stage", {}), details.get("metrics", {})
+        parts = [f"attempt {attempt}"] if attempt > 1 else []
+        if stage.get("of"):
+            parts.append(f"stage {stage['number']} of {stage['of']}")
+        parts.append(f"{self.done} of {self.total} tasks" if self.total else "starting Spark")
+        if metrics.get("batches"):
+            parts.append(f"{metrics['batches']:,.0f} batches")
+        if records := metrics.get("records_read"):
+            parts.append(f"{records:,.0f} records read, {self._rate:,.0f} a second")
+        if late := metrics.get("late_records"):
+            parts.append(f"{late:,.0f} came too late")
         return f"{self.name}: {', '.join(parts)}"
 
 
 class PlainView:
-    """A line every few seconds."""
+    """A line every few seconds, if there is something new to tell."""
 
     def __init__(self, name: str) -> None:
-        self._state, self._told = State(name), time.monotonic()
-        say(self._state.sentence())
+        self._state, self._told, self._last = State(name), time.monotonic(), ""
+        self._tell()
 
-    def hear(self, said: dict[str, Any]) -> None:
+    def hear(self, activity: Mapping[str, Any]) -> None:
         """Tell it, if the last line is old enough."""
-        self._state.hear(said)
+        self._state.hear(activity)
         if time.monotonic() - self._told >= PLAIN_EVERY_S:
-            self._told = time.monotonic()
-            say(self._state.sentence())
+            self._tell()
+
+    def _tell(self) -> None:
+        if (sentence := self._state.sentence()) != self._last:
+            say(sentence)
+            self._told, self._last = time.monotonic(), sentence
 
 
 @contextmanager
@@ -98,8 +110,8 @@ def _live(pipeline: Pipeline) -> Iterator[View]:
         task = bar.add_task(state.sentence(), total=None)
 
         class Live:
-            def hear(self, said: dict[str, Any]) -> None:
-                state.hear(said)
+            def hear(self, activity: Mapping[str, Any]) -> None:
+                state.hear(activity)
                 bar.update(task, description=state.sentence(), completed=state.done, total=state.total or None)
 
         yield Live()
