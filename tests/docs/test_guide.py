@@ -58,3 +58,31 @@ async def test_states_are_upgraded(guide: dict[str, Any], autojump_clock: Any) -
         await cluster.drain(0)
         async with cluster.client(registry=guide["types"]) as client:
             assert (await client.state("d")).celsius == pytest.approx(100)
+
+
+async def test_long_work_is_an_activity(guide: dict[str, Any], autojump_clock: Any) -> None:
+    types = tenure.Registry(*{type.name: type for type in (*tenure.registry, *guide["types"])}.values())
+    async with Cluster(app=types, partitions=7) as cluster, cluster.client() as client:
+        await client.schedule(guide["Importer"], id="i")
+        await client.publish("i", {"file": "a.csv"})
+        run = await cluster.launched()
+        assert (run.work, run.kind) == ({"argv": ["load", "a.csv"]}, "process")
+        await run.succeed({"rows": 3})
+        assert (await client.state("i")).rows == 3
+
+
+def test_the_program_runs_by_hand(guide: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    guide["load"](["one", "two"])
+    assert capsys.readouterr().err.splitlines()[-1] == 'report: {"result":{"rows":3}}'
+
+
+async def test_commands_by_cron_and_after_each_other(guide: dict[str, Any], autojump_clock: Any) -> None:
+    types = tenure.Registry(*{type.name: type for type in (*tenure.registry, *guide["types"])}.values())
+    async with Cluster(app=types, partitions=7) as cluster, cluster.client() as client:
+        await guide["every_night"](client)
+        await trio.sleep(1)
+        await cluster.advance(86_400)
+        dump = await cluster.launched()
+        assert (dump.job, dump.work["argv"][0]) == ("dump", "pg_dump")
+        await dump.succeed()
+        assert (await cluster.launched()).job == "copy"
