@@ -53,7 +53,13 @@ class LocalLauncher:
         self._start = start or start_wrapper
         self._pruned_s = -PRUNE_EVERY_S
         self.runs = self._state / "runs"
-        self.place = place_of(self._state)
+        self.place = self._place()
+
+    def _place(self) -> str:
+        try:
+            return place_of(self._state)
+        except OSError:
+            return "nowhere"  # a node that can't keep runs does all else; `launch` says why it can't
 
     async def find(self, tag: str) -> Found:
         folder = RunFolder(self.runs, tag)

@@ -74,7 +74,8 @@ async def _keep_connected(uplink: ClientUplink, cluster: dict[str, Any]) -> None
                 uplink.client = client
                 uplink.connected.set()
                 await trio.sleep_forever()
-        except TenureError:
+        except Exception as error:  # noqa: BLE001  # whatever it is, the work goes on for a while, and we try again
+            print(f"the cluster can't be reached: {type(error).__name__}: {error}", flush=True)  # noqa: T201  # wrapper.log
             await trio.sleep(CONNECT_PAUSE_S)
         finally:
             uplink.client, uplink.connected = None, trio.Event()

@@ -20,7 +20,7 @@ from tenure.scheduler.errors import Mistake, TooLarge, WrongType
 
 __all__ = ["Change", "Verdict", "apply", "begin", "cancel", "hear", "lose", "run_of"]
 
-ENDED_KEPT_MAX = 16
+ENDED_KEPT_MAX = 8
 """Ended activities that a job's record remembers, for people to see."""
 UNENDED_MAX = 1000
 NAME_CHARS_MAX = 200

@@ -239,7 +239,7 @@ class Context:
     @property
     def activities(self) -> dict[str, str]:
         """The job's activities: wanted, running, cancelling, succeeded, failed or cancelled (of those that have ended,
-        the latest sixteen)."""
+        the latest eight)."""
         return {name: activity.outcome or activity.status for name, activity in self._activities().items()}
 
     def _activities(self) -> dict[str, Activity]:

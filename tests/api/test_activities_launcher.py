@@ -372,3 +372,11 @@ def test_kinds_are_found_by_name() -> None:
         command_of(mine_run, {"process": mine})
     with pytest.raises(LaunchRefused, match="the work of a process activity: Object missing required field `argv`"):
         command_of(msgspec.structs.replace(mine_run, kind="process", work={}))
+
+
+async def test_a_machine_that_can_not_keep_runs_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    launcher = LocalLauncher({}, state=tmp_path / "file" / "state")
+    for call in (launcher.find("a.1"), launcher.launch(run("true"))):
+        with pytest.raises(NotADirectoryError):  # its node reports it, and the activity waits
+            await call

@@ -117,7 +117,7 @@ def state(id: str, /, *, connection: Connection = USUAL_CONNECTION) -> int:
 
 
 def describe(id: str, /, *, connection: Connection = USUAL_CONNECTION) -> int:
-    """Print all that is known of a job: state, timer, failure, what waits.
+    """Print all that is known of a job: state, timer, failure, activities, what waits.
 
     Parameters
     ----------

@@ -93,7 +93,8 @@ class Client:
         await self._home.run(operations.resume, id, timeout_s)
 
     async def cancel(self, id: str, *, timeout_s: float | None = None) -> None:
-        """Pause the job and end its running turn, which stays first in its queue."""
+        """Pause the job, end its running turn, which stays first in its queue, and its activities: they are asked to
+        end, and later made to."""
         await self._home.run(operations.cancel, id, timeout_s)
 
     async def retry(self, id: str, *, skip: bool = False, timeout_s: float | None = None) -> bool:

@@ -92,7 +92,8 @@ class SyncClient:
         self._home.run(operations.resume, id, timeout_s)
 
     def cancel(self, id: str, *, timeout_s: float | None = None) -> None:
-        """Pause the job and end its running turn, which stays first in its queue."""
+        """Pause the job, end its running turn, which stays first in its queue, and its activities: they are asked to
+        end, and later made to."""
         self._home.run(operations.cancel, id, timeout_s)
 
     def retry(self, id: str, *, skip: bool = False, timeout_s: float | None = None) -> bool:
