@@ -18,7 +18,7 @@ from tenure.scheduler.activities_port import Outcome, Run
 from tenure.scheduler.activities_wire import Activity, ActivityEvent, ActivityPolicy, ActivityStatus, Report
 from tenure.scheduler.errors import Mistake, TooLarge, WrongType
 
-__all__ = ["Change", "Verdict", "apply", "begin", "cancel", "hear", "lose", "run_of"]
+__all__ = ["Change", "Verdict", "apply", "begin", "cancel", "hear", "lose", "restored", "run_of"]
 
 ENDED_KEPT_MAX = 8
 """Ended activities that a job's record remembers, for people to see."""
@@ -62,9 +62,13 @@ def begin(
             f"an activity has a name of 1 to {NAME_CHARS_MAX} characters, and a kind: {name!r:.200}, {kind!r:.200}"
         )
     id = hashlib.blake2b(f"{turn}\0{name}".encode(), digest_size=8).hexdigest()
-    whose = hashlib.blake2b(f"{cluster}\0{job}\0{generation}\0{id}".encode(), digest_size=12).hexdigest()
-    run = f"{re.sub(r'[^A-Za-z0-9_-]+', '_', job)[:40]}-{whose}"
+    run = _run_name(job, generation, id, cluster)
     return Activity(name, id, kind, _as_json(work), run, policy, now_ms, due_ms=now_ms)
+
+
+def _run_name(job: str, generation: int, id: str, cluster: str) -> str:
+    whose = hashlib.blake2b(f"{cluster}\0{job}\0{generation}\0{id}".encode(), digest_size=12).hexdigest()
+    return f"{re.sub(r'[^A-Za-z0-9_-]+', '_', job)[:40]}-{whose}"
 
 
 def _as_json(work: Any) -> bytes:
@@ -216,20 +220,8 @@ def lose(activity: Activity, outcome: Outcome, now_ms: int) -> Change:
         return _end(activity, replace(outcome, status="cancelled"), now_ms)
     if outcome.final or activity.attempt >= activity.policy.attempts_max:
         return _end(activity, outcome, now_ms)
-    again = replace(
-        activity,
-        attempt=activity.attempt + 1,
-        status=ActivityStatus.WANTED,
-        due_ms=now_ms + max(1, round(activity.policy.delay_s(activity.attempt) * 1000)),
-        place="",
-        pid=0,
-        nonce="",
-        started_ms=0,
-        said=0,
-        progress=None,
-        details=b"",
-        error=outcome.error[:ERROR_CHARS_MAX],
-    )
+    due_ms = now_ms + max(1, round(activity.policy.delay_s(activity.attempt) * 1000))
+    again = _again(activity, outcome.error, due_ms)
     tells = activity.policy.tells_progress
     return Change(again, _event(activity, "retrying", outcome) if tells else None)
 
@@ -248,6 +240,34 @@ def _end(activity: Activity, outcome: Outcome, now_ms: int) -> Change:
         ended_ms=now_ms,
     )
     return Change(ended, _event(ended, outcome.status, outcome))
+
+
+def restored(job: str, generation: int, activity: Activity, *, cluster: str, now_ms: int) -> Activity:
+    """The activity in a cluster that was restored from a snapshot: what runs belongs to the cluster that was, and will
+    find its job gone. So this is the next attempt, under tags that no run has had."""
+    if activity.has_ended:
+        return activity
+    if activity.status == ActivityStatus.CANCELLING:
+        return _end(activity, Outcome(status="cancelled"), now_ms).activity
+    run = _run_name(job, generation, activity.id, cluster)
+    return replace(_again(activity, activity.error, now_ms), run=run)
+
+
+def _again(activity: Activity, error: str, due_ms: int) -> Activity:
+    return replace(
+        activity,
+        attempt=activity.attempt + 1,
+        status=ActivityStatus.WANTED,
+        due_ms=due_ms,
+        place="",
+        pid=0,
+        nonce="",
+        started_ms=0,
+        said=0,
+        progress=None,
+        details=b"",
+        error=error[:ERROR_CHARS_MAX],
+    )
 
 
 def _event(activity: Activity, status: Any, outcome: Outcome | None = None) -> ActivityEvent:

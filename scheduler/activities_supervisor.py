@@ -145,6 +145,8 @@ class Supervisor:
     def _tell(self, live: Live, event: ActivityEvent) -> None:
         if Kind.ACTIVITY not in live.type.handlers if not live.stuck else live.status == Status.STOPPING:
             return  # it does not want to know, or never will
+        if not event.has_ended and len(live.queue) >= self.tenure.settings.mailbox_messages_max:
+            return  # its record says how far it is; the end is told in any case
         activity = next(activity for activity in live.activities if activity.id == event.id)
         which = f"{event.id}.{event.attempt}.{event.status}.{activity.said}"
         envelope = Envelope(live.id, Raw(_encode(event)), Kind.ACTIVITY, source=which)

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 import trio
 
+from tenure.simulation.determinism import deterministic
 from tests.pure.core.activities_bench import JOB, Machines
 from tests.pure.core.bench import Bench, Opened, rest
 
@@ -88,7 +89,8 @@ class Chaos:
 async def test_trouble(bench: Bench, seed: int) -> None:
     machines = Machines(bench)
     chaos = Chaos(machines, seed)
-    await chaos.run()
+    with deterministic(seed):
+        await chaos.run()
     assert chaos.wrong == []
     heard = await machines.heard()
     assert sorted(event["name"] for event in heard) == [f"a{n}" for n in range(ACTIVITIES)]
