@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["lone_writes", "sleeping_owner", "stalled_opening", "stalled_reader", "undelivered", "weak_tail"]
 
 Writing = Callable[[str, int, int, Record], bool]
+BATCH_ENDS = (0, 4, 20, 52)
+"""Whoever replays a journal reads 1, 4, 16, 32 slots at once. After one of these it has to read on."""
 
 
 class _Written:
@@ -53,12 +55,13 @@ class _Written:
 def _nothing(*_: object) -> None: ...
 
 
-def _owned(chaos: "Chaos") -> "tuple[int, NodeProcess] | None":
+def _owned(chaos: "Chaos", prefer: Callable[[int], bool] | None = None) -> "tuple[int, NodeProcess] | None":
     """A partition and the living node that opened it last."""
-    dice = chaos.dice
     awake = {node.name: node for node in chaos.awake()}
     choices = [(p, awake[owner]) for p, owner in sorted(chaos.world.journal.owners.items()) if owner in awake]
-    return dice.choice(choices) if choices else None
+    if prefer is not None:
+        choices = [choice for choice in choices if prefer(choice[0])] or choices
+    return chaos.dice.choice(choices) if choices else None
 
 
 def _kill_primary(chaos: "Chaos", partition: int) -> None:
@@ -145,7 +148,7 @@ async def undelivered(chaos: "Chaos") -> None:
 async def stalled_reader(chaos: "Chaos") -> None:
     """An owner sleeps; the next one dies with a weak opening, which a third has read when the primary dies; the
     first wakes up and commits into that very slot; the third reads on."""
-    found = _owned(chaos)
+    found = _owned(chaos, lambda partition: chaos.world.cluster.journal_length(partition) in BATCH_ENDS)
     if found is None or len(chaos.awake()) < 2 or chaos.spare_member() is None:
         return
     partition, first = found
@@ -181,9 +184,9 @@ async def stalled_reader(chaos: "Chaos") -> None:
         if stalled is None:
             return
         _kill_primary(chaos, partition)
-        await trio.sleep(chaos.dice.choice((0.1, 1.0)))
+        await trio.sleep(chaos.dice.choice((0.05, 0.5)))
         first.thaw()
-        await trio.sleep(chaos.dice.uniform(1.0, 3.0))
+        await trio.sleep(chaos.dice.choice((0.3, 0.8, 2.0)))
         stalled.thaw()
     finally:
         first.thaw()

@@ -11,6 +11,8 @@ from tenure.scheduler.grid.memory import Fault, FaultyCluster, FaultyGrid
 from tenure.scheduler.grid.memory.shard import Shard
 from tenure.scheduler.grid.memory.side import Side
 from tenure.scheduler.grid.port import Map
+from tenure.scheduler.keys import HEAD
+from tenure.scheduler.wire import Head, decode
 
 __all__ = ["Ambush", "Call", "WatchedCluster", "WatchedGrid", "Watcher"]
 
@@ -55,6 +57,12 @@ class WatchedCluster(FaultyCluster):
     def journal(self, partition: int) -> dict[bytes, bytes]:
         """The raw slots, as the primary holds them."""
         return self.sides[0].copies[partition][0].entries[Map.JOURNAL]
+
+    def journal_length(self, partition: int) -> int:
+        """How many slots there are from the first one that counts to the next one to be written."""
+        stored = self.sides[0].copies[partition][0].entries[Map.HEADS].get(HEAD)
+        first = 0 if stored is None else decode(stored, Head).first
+        return max(map(_number, self.journal(partition)), default=-1) + 1 - first
 
     def inbox(self, partition: int) -> dict[bytes, bytes]:
         """The raw lane slots, as the primary holds them."""
@@ -142,6 +150,10 @@ class WatchedGrid(FaultyGrid):
         if map is Map.JOURNAL and copies[0].entries[map].get(key) != value:
             self.watcher.written(self.owner, partition, key, value)
         super()._put(side, copies, map, partition, key, value, ttl_s)
+
+
+def _number(key: bytes) -> int:
+    return int.from_bytes(key, "big")
 
 
 def _what(act: Callable[..., Any]) -> tuple[Map | None, bool]:
