@@ -50,7 +50,7 @@ class Assignment(Struct, frozen=True):
 def assign(current: tuple[str, ...], ownership: Ownership, nodes: Iterable[NodeInfo]) -> tuple[str, ...]:
     """The node of each partition: next to its data, spread evenly, moved no more than needed.
 
-    Nodes that know most job types come first; a draining node owns nothing (unless there is no other).
+    Nodes that know most job types come first; a draining node owns nothing, also if it is the last.
     """
     able = _able(list(nodes))
     if not able:
