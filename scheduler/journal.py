@@ -12,7 +12,8 @@
 The steps are those of `tests/models/journal_model.py`, which checks them exhaustively; change both together.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from random import Random
 
 import trio
@@ -143,14 +144,15 @@ class Journal:
         attempt = 0
         while True:
             try:
-                async for stored in self._slots():
-                    self._replay(stored)
+                async with aclosing(self._slots()) as slots:
+                    async for stored in slots:
+                        self._replay(stored)
                 return
             except GridError:
                 attempt += 1
                 await self.pause(attempt)
 
-    async def _slots(self) -> AsyncIterator[bytes]:
+    async def _slots(self) -> AsyncGenerator[bytes, None]:
         batch = 1
         while True:
             keys = [journal_key(self.slot + n) for n in range(batch)]

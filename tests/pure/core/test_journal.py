@@ -1,0 +1,84 @@
+"""Journals with something wrong in them: what can be passed over is, what can't is said, and nothing is thrown away."""
+
+import pytest
+
+from tenure.scheduler.errors import PartitionLost
+from tenure.scheduler.grid.port import Map
+from tenure.scheduler.journal import Journal, TenureOver
+from tenure.scheduler.keys import HEAD, chunk_key, journal_key
+from tenure.scheduler.wire import Head, Record, RecordKind, encode
+from tests.pure.core.bench import FORMATION, Bench, P
+
+RUBBISH = b"\x01\x00\xc1rubbish"
+
+
+async def commit(journal: Journal) -> str:
+    record = Record(journal.new_id(), "", RecordKind.TURNS, journal.state.epoch, "n", 0)
+    await journal.commit(record)
+    return record.id
+
+
+async def test_a_slot_that_nobody_can_read_is_passed_over_and_stays(bench: Bench) -> None:
+    first = await bench.opened_journal()
+    last = await commit(first)
+    damaged = first.slot
+    await bench.grid().set(Map.JOURNAL, P, journal_key(damaged), RUBBISH)
+    with pytest.raises(TenureOver):
+        await commit(first)
+    second = await bench.opened_journal()
+    assert any(f"slot {damaged} is undecodable" in report for report in bench.reports)
+    assert second.state.epoch == 2
+    assert (await bench.record(second.slot - 1)).after == last  # type: ignore[union-attr]
+    await commit(second)
+    await second.write_image()
+    await second.sweep()
+    assert await bench.grid().get(Map.JOURNAL, P, journal_key(damaged)) == RUBBISH
+
+
+async def test_a_committed_record_that_is_damaged_loses_the_partition_and_not_its_end_alone(bench: Bench) -> None:
+    first = await bench.opened_journal()
+    await commit(first)
+    damaged = first.slot
+    for _ in range(3):
+        await commit(first)
+    await bench.grid().set(Map.JOURNAL, P, journal_key(damaged), RUBBISH)
+    with pytest.raises(PartitionLost, match="snapshot"):
+        await bench.opened_journal()
+
+
+@pytest.mark.parametrize("head", [None, Head("another forming", 1)])
+async def test_a_head_that_is_gone_or_of_another_cluster_is_no_new_partition(bench: Bench, head: Head | None) -> None:
+    await commit(await bench.opened_journal())
+    if head is None:
+        await bench.grid().delete(Map.HEADS, P, HEAD)
+    else:
+        await bench.grid().set(Map.HEADS, P, HEAD, encode(head))
+    with pytest.raises(PartitionLost, match="snapshot"):
+        await bench.journal(lost_after_s=3).read()
+
+
+async def test_an_image_that_is_not_whole_is_not_taken_for_one(bench: Bench) -> None:
+    first = await bench.opened_journal()
+    await commit(first)
+    await first.write_image()
+    await bench.grid().set(Map.IMAGES, P, chunk_key(1, 1, 0), RUBBISH)
+    with pytest.raises(PartitionLost, match="not whole"):
+        await bench.journal(lost_after_s=3).read()
+
+
+async def test_a_zombie_is_refused_at_its_next_commit_also_when_its_slots_were_cleared(bench: Bench) -> None:
+    zombie = await bench.opened_journal()
+    await commit(zombie)
+    owner = await bench.opened_journal()
+    for _ in range(3):
+        await commit(owner)
+        await owner.write_image()
+    assert not await zombie.still_ours()
+    assert await owner.still_ours()
+    with pytest.raises(TenureOver):
+        await commit(zombie)
+    with pytest.raises(TenureOver):
+        await zombie.write_image()
+    third = await bench.opened_journal()
+    assert third.state.epoch == 3
+    assert third.head.formation == FORMATION
