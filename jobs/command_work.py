@@ -24,7 +24,7 @@ from tenure.jobs.attempt import WorkRefused
 from tenure.jobs.folders import RunFolder
 from tenure.jobs.kinds import Command
 from tenure.jobs.logs import BoundedLog
-from tenure.jobs.processes import end_all
+from tenure.jobs.processes import adopt_orphans, end_all, reap
 from tenure.jobs.reporting import LINE_BYTES_MAX, REPORT_FD, RUN_FILE, RUN_TAG
 from tenure.scheduler.activities_port import Outcome
 
@@ -33,6 +33,7 @@ __all__ = ["CommandWork", "open_command"]
 LAST_LINES_S = 2.0
 """So long are its output and reports waited for when it has ended; who holds them open longer is no part of it."""
 CHUNK_BYTES = 64 * 1024
+REAP_EVERY_S = 0.5
 NOT_EXECUTED = {126: "it is not executable", 127: "there is no such file"}
 
 _WATCHER = """
@@ -53,9 +54,12 @@ _GATE = 'read -r _ || exit 125; input=$1; shift; exec "$@" <"$input"'
 class CommandWork:
     """See `tenure.jobs.attempt.Work`."""
 
-    def __init__(self, folder: RunFolder, command: Command, lock: int, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, folder: RunFolder, command: Command, lock: int, nursery: trio.Nursery, *, alone: bool = False
+    ) -> None:
+        """`alone`: this process is there for nothing else, so all its descendants are the command's."""
         self.folder, self.command = folder, command
-        self._lock, self._nursery = lock, nursery
+        self._lock, self._nursery, self._alone = lock, nursery, alone
         self._watcher: subprocess.Popen[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: trio.SocketStream | None = None
@@ -177,8 +181,15 @@ class CommandWork:
             return
         # Once it is reaped, its number may be another group's.
         group = self._process.pid if self._process.returncode is None else None
-        if not await trio.to_thread.run_sync(partial(end_all, self.folder.tag, group)):
+        spare = {process.pid for process in (self._watcher,) if process is not None} if self._alone else None
+        if not await trio.to_thread.run_sync(partial(end_all, self.folder.tag, group, spare=spare)):
             print(f"some processes of run {self.folder.tag} can't be killed", flush=True)  # noqa: T201  # wrapper.log
+
+    async def reap_orphans(self) -> None:
+        """For as long as it takes."""
+        while True:
+            await trio.sleep(REAP_EVERY_S)
+            reap({process.pid for process in (self._watcher, self._process) if process is not None})
 
     # -- its output -------------------------------------------------------------------------------
 
@@ -255,17 +266,25 @@ class CommandWork:
 
 
 @asynccontextmanager
-async def open_command(folder: RunFolder, command: Command, lock: int) -> AsyncIterator[CommandWork]:
+async def open_command(
+    folder: RunFolder, command: Command, lock: int, *, alone: bool = False
+) -> AsyncIterator[CommandWork]:
     """A command to be started. Left, nothing of it is left."""
-    async with trio.open_nursery() as nursery:
-        work = CommandWork(folder, command, lock, nursery)
-        try:
-            yield work
-        finally:
-            with trio.CancelScope(shield=True):
-                await work.kill()
+    work: CommandWork | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            work = CommandWork(folder, command, lock, nursery, alone=alone)
+            if alone and adopt_orphans():
+                nursery.start_soon(work.reap_orphans)
+            try:
+                yield work
+            finally:
+                with trio.CancelScope(shield=True):
+                    await work.kill()
+                nursery.cancel_scope.cancel()
+    finally:
+        if work is not None:
             work.close()
-            nursery.cancel_scope.cancel()
 
 
 async def _ended(process: "subprocess.Popen[bytes]") -> None:

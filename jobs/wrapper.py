@@ -35,8 +35,11 @@ LOOK_S = 0.5
 OpenUplink = Callable[[dict[str, Any]], AbstractAsyncContextManager[Uplink]]
 
 
-async def live(folder: RunFolder, open_uplink: OpenUplink, *, heed_signals: bool = False) -> bool:
-    """Run it, from the lock to the last word. False: it has begun before, or somebody else is at it."""
+async def live(folder: RunFolder, open_uplink: OpenUplink, *, alone: bool = False) -> bool:
+    """Run it, from the lock to the last word. False: it has begun before, or somebody else is at it.
+
+    `alone`: this process is there for nothing else: its signals and descendants are the run's.
+    """
     lock = await trio.to_thread.run_sync(folder.lock, LOCK_PATIENCE_S)
     if lock is None:
         return False
@@ -45,7 +48,7 @@ async def live(folder: RunFolder, open_uplink: OpenUplink, *, heed_signals: bool
             return False
         own = psutil.Process()
         write_whole(folder / "wrapper.json", msgspec.json.encode(Keeper(own.pid, own.create_time())))
-        await _run(folder, load_run(folder / "run.json"), open_uplink, lock, heed_signals)
+        await _run(folder, load_run(folder / "run.json"), open_uplink, lock, alone)
     except Exception as error:
         _confess(folder, error)
         raise
@@ -54,13 +57,13 @@ async def live(folder: RunFolder, open_uplink: OpenUplink, *, heed_signals: bool
     return True
 
 
-async def _run(folder: RunFolder, file: RunFile, open_uplink: OpenUplink, lock: int, heed_signals: bool) -> None:
+async def _run(folder: RunFolder, file: RunFile, open_uplink: OpenUplink, lock: int, alone: bool) -> None:
     command = msgspec.convert(file.command, Command)
 
     def keep(outcome: Outcome) -> None:
         write_whole(folder / "outcome.json", msgspec.json.encode(outcome))
 
-    async with open_uplink(file.cluster) as uplink, open_command(folder, command, lock) as work:
+    async with open_uplink(file.cluster) as uplink, open_command(folder, command, lock, alone=alone) as work:
         attempt = Attempt(
             file.run,
             work,
@@ -73,7 +76,7 @@ async def _run(folder: RunFolder, file: RunFile, open_uplink: OpenUplink, lock: 
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_mind_wishes, folder, attempt)
-            if heed_signals:
+            if alone:
                 await nursery.start(_heed_signals, folder, attempt)
             await attempt.live()
             nursery.cancel_scope.cancel()
@@ -127,7 +130,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    trio.run(lambda: live(folder, open_cluster_uplink, heed_signals=True))
+    trio.run(lambda: live(folder, open_cluster_uplink, alone=True))
     return 0
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 import trio
 
@@ -284,6 +285,7 @@ async def test_end_all_leaves_those_of_other_clusters(machine: Machine) -> None:
 
 HOLDER = """
 import sys, trio
+from functools import partial
 from pathlib import Path
 from contextlib import asynccontextmanager
 from tenure.jobs.folders import RunFolder
@@ -298,27 +300,52 @@ async def uplink(cluster):
     yield Job()
 
 path = Path(sys.argv[1])
-trio.run(live, RunFolder(path.parent, path.name), uplink)
+trio.run(partial(live, RunFolder(path.parent, path.name), uplink, alone=False))
 """
 ESCAPING = "import subprocess, sys, time; c = [sys.executable, '-c', 'import time; time.sleep(600)']; "
 ESCAPING += "subprocess.Popen(c, start_new_session=True); subprocess.Popen(c); time.sleep(600)"
 
 
-async def test_nothing_survives_a_wrapper_that_is_killed(machine: Machine) -> None:
-    source = str(Path(tenure.__file__).parents[1])
+def start_holders(machine: Machine, program: str) -> "list[subprocess.Popen[bytes]]":
+    """From now on, wrappers are processes, whose job says yes to everything."""
     holders: list[subprocess.Popen[bytes]] = []
+    code = f"import sys; sys.path.insert(0, {str(Path(tenure.__file__).parents[1])!r}); {program}"
 
     def start(folder: RunFolder) -> None:
-        code = f"import sys; sys.path.insert(0, {source!r}); {HOLDER}"
         holders.append(subprocess.Popen([sys.executable, "-c", code, str(folder.path)]))
 
-    await machine.new_launcher(start=start).launch(run(sys.executable, "-c", ESCAPING))
+    machine.launcher = machine.new_launcher(start=start)
+    return holders
+
+
+async def test_nothing_survives_a_wrapper_that_is_killed(machine: Machine) -> None:
+    holders = start_holders(machine, HOLDER)
+    await machine.launcher.launch(run(sys.executable, "-c", ESCAPING))
     await within(lambda: len(marked("a.1")) == 3)
     assert (await machine.launcher.find("a.1")).state == "running"
     holders[0].kill()
     await trio.to_thread.run_sync(holders[0].wait)
     await machine.until("over")
     assert marked("a.1") == [], "the lock is held until nothing is left"
+
+
+async def test_who_runs_away_is_not_waited_for(machine: Machine, tmp_path: Path) -> None:
+    """Out of its session, without the mark, with all descriptors: it holds up nobody."""
+    await machine.launcher.launch(run("sh", "-c", f"setsid env -i sleep 15 & echo $! >{tmp_path / 'pid'}"))
+    began_s = time.monotonic()
+    assert (await machine.until("over")).outcome == Outcome(status="succeeded")
+    assert time.monotonic() - began_s < 10
+
+
+async def test_a_wrapper_of_its_own_finds_those_who_run_away(machine: Machine, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    script = f"setsid env -i sh -c 'echo $$ >>{pids}; exec sleep 600' & (setsid env -i true &); sleep 1; exit 0"
+    holders = start_holders(machine, HOLDER.replace("alone=False", "alone=True"))
+    await machine.launcher.launch(run("sh", "-c", script))
+    await machine.until("over")
+    await trio.to_thread.run_sync(holders[0].wait)
+    (pid,) = (int(line) for line in pids.read_text().split())
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 # -- folders and logs -----------------------------------------------------------------------------
