@@ -13,7 +13,7 @@ import pytest
 from tenure.simulation import run
 from tenure.simulation.run import Outcome, run_seed
 
-SEEDS = (1, 5, 9)
+SEEDS = (1, 5)
 REPORT = """
 import sys
 from tests.simulation.test_determinism import SEEDS, fingerprint

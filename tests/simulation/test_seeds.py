@@ -5,7 +5,7 @@ import pytest
 from tenure.simulation.report import Summary
 from tenure.simulation.run import run_seed
 
-FEW, MANY = range(25), range(1000, 1400)
+FEW, MANY = range(12), range(1000, 1400)
 
 
 def run(seeds: range) -> Summary:

@@ -1,0 +1,80 @@
+"""Each defence is needed: without it the simulation finds a violation, with it the same seed is right."""
+
+import pytest
+
+from tenure.simulation.mutants import DEFENCES, without
+from tenure.simulation.run import Outcome, run_seed
+from tests.simulation.test_determinism import fingerprint
+
+WITHIN_SEEDS = 300
+FIRST_SEEDS = {
+    "stop-when-taken": 2,
+    "write-once": 2,
+    "fences": 5,
+    "claim-head": 13,
+    "confirm-tail": 51,
+    "predecessor": 51,
+    "record-identity": 2,
+    "lane-cursor": 2,
+    "gapless": 0,
+    "lane-chain": 17,
+    "output-after-commit": 7,
+    "outbox": 2,
+    "verbatim": 13,
+    "mailbox-carried": 7,
+    "sweep": 4,
+    "indeterminate-flag": 8,
+}
+"""A seed that is known to catch each. Where it does no more, a search finds another, which belongs here."""
+REQUIRED = {
+    "stop-when-taken",
+    "write-once",
+    "fences",
+    "claim-head",
+    "confirm-tail",
+    "predecessor",
+    "record-identity",
+    "lane-cursor",
+    "gapless",
+    "output-after-commit",
+    "outbox",
+    "verbatim",
+    "mailbox-carried",
+    "sweep",
+    "indeterminate-flag",
+}
+
+
+def caught(defence: str) -> Outcome:
+    """The outcome of the first seed that finds out, without this defence."""
+    with without(defence):
+        for seed in (FIRST_SEEDS[defence], *range(WITHIN_SEEDS)):
+            outcome = run_seed(seed)
+            if outcome.violations:
+                print(f"{defence!r}: seed {seed}; replay: tenure simulate --from {seed} --seeds 1 --without {defence}")
+                return outcome
+    raise AssertionError(f"{WITHIN_SEEDS} seeds find nothing wrong without {defence}: the simulation is too weak")
+
+
+@pytest.mark.parametrize("defence", DEFENCES)
+def test_without_it_a_violation_is_found_and_with_it_there_is_none(defence: str) -> None:
+    found = caught(defence)
+    with without(defence):
+        again = run_seed(found.seed)
+    assert fingerprint(again) == fingerprint(found)
+    assert not run_seed(found.seed).violations
+
+
+def test_every_defence_that_the_design_names_is_there() -> None:
+    assert set(DEFENCES) >= REQUIRED
+    assert set(DEFENCES) == FIRST_SEEDS.keys()
+    assert all(0 <= seed < WITHIN_SEEDS for seed in FIRST_SEEDS.values())
+
+
+def test_a_mutant_is_gone_when_it_is_no_longer_asked_for() -> None:
+    seed = FIRST_SEEDS["write-once"]
+    before = fingerprint(run_seed(seed))
+    for defence in DEFENCES:
+        with without(defence):
+            pass
+    assert fingerprint(run_seed(seed)) == before
