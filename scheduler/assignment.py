@@ -10,7 +10,10 @@ from msgspec import Struct
 
 from tenure.scheduler.grid.port import Ownership
 
-__all__ = ["Assignment", "NodeInfo", "assign"]
+__all__ = ["NODE_PREFIX", "Assignment", "NodeInfo", "assign"]
+
+NODE_PREFIX = b"node/"
+"""What the keys of heartbeats begin with."""
 
 
 class NodeInfo(Struct, frozen=True):

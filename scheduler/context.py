@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import structlog
-
 from tenure.scheduler.activities import Wish, apply
 from tenure.scheduler.activities_wire import Activity, ActivityPolicy
 from tenure.scheduler.errors import Mistake
@@ -106,6 +104,7 @@ class Context:
     @property
     def log(self) -> Any:
         """A structlog logger that knows the job, its type and the turn."""
+        import structlog  # when something is logged: it takes longer to import than all of a client
 
         return structlog.get_logger("tenure.job").bind(
             job=self._live.id, type=self._live.type_name, turn=self.turn_id, event_kind=self.event

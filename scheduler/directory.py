@@ -7,7 +7,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from tenure.scheduler.assignment import NodeInfo
+from tenure.scheduler.assignment import NODE_PREFIX, NodeInfo
 from tenure.scheduler.definitions import NEVER_WAS, removed
 from tenure.scheduler.errors import (
     DuplicateJob,
@@ -22,7 +22,6 @@ from tenure.scheduler.errors import (
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.jobtype import JobType, pickled_type
 from tenure.scheduler.keys import checked_address, partition_of
-from tenure.scheduler.node import NODE_PREFIX
 from tenure.scheduler.wire import Definition, decode, encode
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import trio
 
-from tenure.scheduler.assignment import Assignment, NodeInfo, assign
+from tenure.scheduler.assignment import NODE_PREFIX, Assignment, NodeInfo, assign
 from tenure.scheduler.errors import TenureError
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.handoffs import Handoffs
@@ -23,7 +23,6 @@ from tenure.scheduler.wire import decode, encode
 __all__ = ["Listening", "Neighbours", "Node"]
 
 ASSIGNMENT = b"assignment"
-NODE_PREFIX = b"node/"
 LEADER_PATIENCE_BEATS = 8
 LATENESS_FADES, LATENESS_SHARED = 0.8, 4
 """By how much our own lateness counts less with each beat; and how many times of it others are forgiven."""

@@ -21,7 +21,7 @@ from tenure.testing import Cluster
 pytestmark = pytest.mark.cluster
 
 WITHIN_S = 30.0
-KILLS = 6
+KILLS = 4
 
 WORKER = f"""
 import fcntl, os, sys, time

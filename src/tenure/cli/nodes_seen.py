@@ -2,10 +2,9 @@
 
 import trio
 
-from tenure.scheduler.assignment import NodeInfo
+from tenure.scheduler.assignment import NODE_PREFIX, NodeInfo
 from tenure.scheduler.errors import TenureError
 from tenure.scheduler.grid.port import Grid, Map
-from tenure.scheduler.node import NODE_PREFIX
 from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.wire import decode
 

@@ -8,10 +8,9 @@ from typing import Any, Protocol
 import trio
 
 from tenure.demo.picture import Picture, Scene
-from tenure.scheduler.assignment import NodeInfo
+from tenure.scheduler.assignment import NODE_PREFIX, NodeInfo
 from tenure.scheduler.errors import TenureError
 from tenure.scheduler.grid.port import Grid, GridError, Map
-from tenure.scheduler.node import NODE_PREFIX
 from tenure.scheduler.wire import decode
 
 __all__ = ["Lines", "Live", "Stage"]

@@ -8,13 +8,13 @@ import pytest
 import trio
 
 from tenure.listeners import listening
-from tenure.scheduler.assignment import NodeInfo
+from tenure.scheduler.assignment import NODE_PREFIX, NodeInfo
 from tenure.scheduler.cluster import find_or_form
 from tenure.scheduler.grid.memory import MemoryCluster, MemoryGrid
 from tenure.scheduler.grid.port import Map
 from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import Job, JobType, Registry
-from tenure.scheduler.node import NODE_PREFIX, Node
+from tenure.scheduler.node import Node
 from tenure.scheduler.serving import Serving
 from tenure.scheduler.settings import NodeSettings
 
@@ -40,9 +40,7 @@ class Nodes:
         formed = await find_or_form(grid, "f")
         registry = Registry()
         registry.add(JobType("sleeper", Sleeper))
-        host = Host(
-            grid, name, registry, lambda: round(trio.current_time() * 1000), formed.formation, 1, self.settings
-        )
+        host = Host(grid, name, registry, lambda: round(trio.current_time() * 1000), formed.formation, 1, self.settings)
         node = Node(host, listening, name=name, neighbours=neighbours)
         scope = self.scopes[name] = trio.CancelScope()
 
