@@ -57,6 +57,21 @@ class Special(Counter):
         return await super().on_message(ctx, message) + 1
 
 
+@tenure.job("typed-importer")
+class Importer(tenure.Job):
+    rows: int = 0
+
+    def on_start(self, ctx: tenure.Context) -> None:
+        assert_type(ctx.start_activity("load", {"argv": ["load"]}, timeout_s=60, retry=tenure.Retry()), str)
+        assert_type(ctx.cancel_activity("load"), bool)
+        assert_type(ctx.activities, dict[str, str])
+
+    def on_activity(self, ctx: tenure.Context, event: tenure.ActivityEvent) -> None:
+        assert_type(event.has_ended, bool)
+        if event.status == "sucseeded":  # type: ignore[comparison-overlap]
+            self.rows = event.result["rows"]
+
+
 @tenure.job("typed-function", blocking=True)
 def tally(ctx: tenure.Context, message: dict[str, int]) -> int:
     ctx.state["total"] = message["n"]
