@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ask", "borrow_type", "describe", "parse_json", "schedule", "state", "unschedule"]
 
+NODE_PATIENCE_S = 10.0
 
 def schedule(
     type: str,
@@ -172,10 +173,16 @@ async def _check_started(client: "GridClient", id: str) -> None:
 
 async def borrow_type(client: "GridClient", name: str) -> None:
     """Without the application at hand, the nodes' word is enough: they know the type, and check parameters."""
+    import trio
+
     from tenure.cli.nodes_seen import said_nodes
     from tenure.scheduler.jobtype import JobType
 
     nodes = await said_nodes(client.grid)
+    with trio.move_on_after(NODE_PATIENCE_S):  # `tenure dev` may be starting it anew
+        while not nodes:
+            await trio.sleep(0.1)
+            nodes = await said_nodes(client.grid)
     if not nodes:
         raise Unreachable("No node is running that could say which job types there are: start one (`tenure node APP`).")
     versions = [node.types[name] for node in nodes if name in node.types]
