@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.jobs.pipelines.errors import MissingInput
 from tenure.jobs.pipelines.lines import Input, find_inputs
@@ -64,7 +65,7 @@ class Growing:
             text = (data.removeprefix(BOM) if number == 0 else data).decode(errors="replace")
             number += 1
             if number == 1 and isinstance(self._source, Csv) and self._source.header:
-                self.columns = header_of(Csv("", columns=self.columns), text, file)
+                self.columns = header_of(replace(self._source, columns=self.columns), text, file)
             else:
                 yield Line(f"{file.shown}:{number - 1}", text, file.shown, Place(end, number))
 

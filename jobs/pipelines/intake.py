@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from tenure.jobs.pipelines.growing import Line, Place
 
-__all__ = ["Chunk", "Intake"]
+__all__ = ["NUL", "Chunk", "Intake", "chunk_of"]
 
 NUL = "\0"
 
@@ -110,4 +110,9 @@ class Intake:
 def read_chunk(path: Path) -> Chunk:
     """What a chunk's first line says."""
     with path.open("rb") as file:
-        return msgspec.json.decode(file.readline()[1:], type=Chunk)
+        return chunk_of(file.readline())
+
+
+def chunk_of(line: bytes) -> Chunk:
+    """What this first line says."""
+    return msgspec.json.decode(line[1:], type=Chunk)

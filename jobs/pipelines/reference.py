@@ -152,10 +152,8 @@ def _(stage: Join, records: Iterable[Record], folder: Path) -> Iterator[Record]:
 
 def with_field(value: str, name: str, row: str) -> str:
     """The value, as a JSON object with one more field."""
-    value = value.strip(" \t\n\r")
-    if not is_object(value):
-        value = json_text({"value": value})
-    inside = value[1:-1]
+    whole = value.strip(" \t\n\r") if is_object(value) else json_text({"value": value})
+    inside = whole[1:-1]
     return f"{{{inside}{',' if inside.strip() else ''}{json_text(name)}:{row}}}"
 
 

@@ -56,8 +56,10 @@ def keyed_lines(spark: "SparkSession", inputs: Sequence[Input]) -> "DataFrame":
     ]
     table = spark.createDataFrame(rows, "partition int, url string, start bigint, shown string, first bigint")
     found = located.join(F.broadcast(table), ["partition", "url", "start"], "left")
-    line = F.col("index") + F.coalesce("first", F.raise_error(F.lit("a part of a file that was not planned")))
-    return found.select(F.concat("shown", F.lit(":"), line.cast("string")).alias("key"), "value", line.alias("line"))
+    unplanned = F.raise_error(F.concat(F.lit("this part of a file was not planned: "), "url", F.lit(" "), "start"))
+    line = F.col("index") + F.col("first")
+    key = F.when(F.col("first").isNull(), unplanned).otherwise(F.concat("shown", F.lit(":"), line.cast("string")))
+    return found.select(key.alias("key"), "value", line.alias("line"))
 
 
 def escaped(path: str) -> str:
@@ -69,8 +71,8 @@ def parts_of(text: "DataFrame") -> Iterator[Part]:
     """The parts of files, in the order in which the partitions read them."""
     for number, partition in enumerate(text._jdf.queryExecution().toRdd().partitions()):
         for file in partition.files():
-            path, start = file.filePath().toPath(), file.start()
-            yield Part(number, path.toString(), path.toUri().getPath(), start, start + file.length())
+            uri, start = file.toPath().toUri(), file.start()
+            yield Part(number, uri.toString(), uri.getPath(), start, start + file.length())
 
 
 def _firsts(parts: Sequence[Part], counted: dict[tuple[int, str, int], int]) -> Iterator[int]:

@@ -20,6 +20,7 @@ FIXED = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",  # a number that does not fit is an error, not null
     "spark.sql.caseSensitive": "true",  # fields of JSON are
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",  # the other can't open `a:b`, for one
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
 }

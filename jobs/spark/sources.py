@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from tenure.jobs.pipelines.lines import Input, find_inputs, lines_of
 from tenure.jobs.pipelines.records import header_of
 from tenure.jobs.pipelines.sources import Csv, Files, Json, Parquet
@@ -55,7 +57,7 @@ def csv_columns(source: Csv, inputs: Sequence[Input]) -> list[str]:
     if source.header:
         for file in inputs:
             if (line := next(lines_of(file), None)) is not None:
-                columns = header_of(Csv("", columns=columns), line, file)
+                columns = header_of(replace(source, columns=columns), line, file)
     return columns or []
 
 

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from tenure.jobs.pipelines.feeder import Feeder
 from tenure.jobs.pipelines.growing import Growing
-from tenure.jobs.pipelines.intake import NUL, Chunk, Intake, read_chunk
+from tenure.jobs.pipelines.intake import NUL, Chunk, Intake, chunk_of
 from tenure.jobs.pipelines.ledger import Ledger
 from tenure.jobs.pipelines.sources import Files
 from tenure.jobs.pipelines.spec import Pipeline
@@ -124,9 +124,8 @@ class Stream:
     def _process(self, lines: "DataFrame") -> None:
         from pyspark.sql import functions as F
 
-        heads = lines.filter(F.startswith("value", F.lit(NUL))).select(F.col("_metadata.file_name")).collect()
-        for head in heads:
-            chunk = read_chunk(self._intake.chunks / head[0])
+        for head in lines.filter(F.startswith("value", F.lit(NUL))).collect():
+            chunk = chunk_of(head["value"].encode())
             if self._ledger.done(chunk.number) is None:
                 self._process_chunk(chunk, lines)
             self._feeder.done(chunk.number)

@@ -133,13 +133,13 @@ def test_time_spent_on_processing_is_no_silence(tmp_path):
 
 def test_headers_are_no_records_and_must_agree(tmp_path):
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "1").write_text("a,b\n1,2\n")
-    source = Csv("in", stream=True)
+    (tmp_path / "in" / "1").write_text("a;b\n1;2\n")
+    source = Csv("in", stream=True, separator=";")
     fed, intake = feeder(tmp_path, source)
     step(fed, intake)
-    assert records_in(intake) == [("1:1", "1,2")]
+    assert records_in(intake) == [("1:1", "1;2")]
     assert Intake(tmp_path / "state").columns == ["a", "b"]
-    (tmp_path / "in" / "2").write_text("a,c\n1,2\n")
+    (tmp_path / "in" / "2").write_text("a;c\n1;2\n")
     fed, intake = feeder(tmp_path, source)
     with pytest.raises(BadRecord, match="2:0: the schema does not fit"):
         step(fed, intake)

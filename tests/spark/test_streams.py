@@ -1,0 +1,209 @@
+"""Streams: in the end they have what a batch has, whatever breaks on the way."""
+
+import threading
+import time
+
+import pytest
+
+from tenure.jobs.pipelines import Aggregate, Csv, Grep, KeyBy, Map, Pipeline, Replace, Sink, Text, reference
+from tenure.jobs.pipelines.errors import BadRecord, OutputExists, StateInUse, StateMismatch
+from tenure.jobs.pipelines.ledger import Ledger
+from tenure.jobs.pipelines.stream_output import StreamOutput
+from tenure.jobs.spark import stream
+from tenure.jobs.spark.failures import told
+from tenure.jobs.spark.silent import SilentReporter
+from tenure.jobs.spark.stream import run_stream
+from tests.spark.helpers import FOLDER
+
+LINES = [f"2026-01-01T00:00:{second:02} user{second % 3} {second}" for second in range(0, 60, 4)]
+TIME, USER, NUMBER = {"regex": r"^(\S+)"}, {"regex": r" (\S+) "}, {"regex": r" (\d+)$"}
+BY_USER = KeyBy(USER)
+STAGES = {
+    "stateless": [Grep("user1", tasks=2), Replace(("user", "u"))],
+    "whole": [BY_USER, Aggregate("sum", of=NUMBER, tasks=2), Replace(("1", "one"))],
+    "whole twice": [BY_USER, Aggregate("count"), KeyBy("value"), Aggregate("count")],
+    "function": [BY_USER, Map(NUMBER), Aggregate(f"{FOLDER}/functions.py:longer")],
+    "windows": [BY_USER, Aggregate("count", window="20s", time=TIME, tasks=2)],
+    "sliding": [BY_USER, Aggregate("max", of=NUMBER, window="20s", slide="10s", time=TIME, late="5s")],
+    "windows of a function": [
+        BY_USER,
+        Map(NUMBER),
+        Aggregate(f"{FOLDER}/functions.py:longer", window="20s", time="value"),
+    ],
+}
+
+
+def pipeline(tmp_path, stages, **sink):
+    source = Text("in", stream=True, idle_s=0.3, max_batch_records=6)
+    sink = Sink(**({"text": "out"} | sink))
+    return Pipeline(name="p", source=source, stages=stages, sink=sink, folder=str(tmp_path))
+
+
+def run(spark, declared):
+    return run_stream(spark, declared, SilentReporter("p"))
+
+
+def write(tmp_path, name, lines):
+    (tmp_path / "in").mkdir(exist_ok=True)
+    with (tmp_path / "in" / name).open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def found(tmp_path, folder="out"):
+    lines = [line for part in (tmp_path / folder).glob("part-*") for line in part.read_text().splitlines()]
+    return sorted(tuple(line.split(": ", 1)) for line in lines)
+
+
+def in_python(declared):
+    return sorted(reference.run(declared))
+
+
+@pytest.mark.parametrize("stages", STAGES.values(), ids=STAGES)
+def test_in_the_end_it_is_as_a_batch(spark, tmp_path, stages):
+    declared = pipeline(tmp_path, stages)
+    write(tmp_path, "a", LINES[:8])
+    result = run(spark, declared)
+    assert result["batches"] == 3  # 6 records, 2 records, the end
+    write(tmp_path, "a", LINES[8:12])
+    write(tmp_path, "b", LINES[12:])
+    if any(stage.kind == "aggregate" and stage.window for stage in stages):
+        return  # the windows were closed when the first part had ended
+    assert run(spark, declared)["records_in"] == len(LINES) - 8
+    assert found(tmp_path) == in_python(declared)
+    assert {path.name for path in tmp_path.iterdir()} <= {"in", "out", ".p.state", "functions.py"}
+
+
+@pytest.mark.parametrize("name", ["windows", "sliding", "windows of a function"])
+def test_windows_are_closed_as_time_goes_on_and_at_the_end(spark, tmp_path, name, monkeypatch):
+    declared = pipeline(tmp_path, STAGES[name])
+    write(tmp_path, "a", LINES)
+    seen = []
+    mark = Ledger.mark
+    monkeypatch.setattr(Ledger, "mark", lambda self, batch: (seen.append(batch.results), mark(self, batch))[1])
+    run(spark, declared)
+    assert found(tmp_path) == in_python(declared)
+    assert sum(count > 0 for count in seen) >= 2, f"windows came out as {seen}"
+
+
+def test_what_comes_too_late_is_counted_and_kept_aside(spark, tmp_path):
+    declared = pipeline(tmp_path, STAGES["windows"])
+    write(tmp_path, "a", [*LINES[:12], "2026-01-01T00:00:01 user1 7", *LINES[12:]])
+    result = run(spark, declared)
+    assert result["late"] == 1
+    in_time = dict(in_python(declared)) | {"user1@2026-01-01T00:00:00Z": str(len([0, 1]))}
+    assert dict(found(tmp_path)) == in_time
+    (late,) = (tmp_path / ".p.state" / "late").glob("*/*")
+    assert [row["group"] for row in spark.read.parquet(str(late)).collect()] == ["user1"]
+
+
+class Broken(Exception):
+    """As if the process had been killed there."""
+
+
+def breaking(monkeypatch, owner, name, at, *, after):
+    """The method breaks when it is called for the at-th time: before it has done anything, or when it has."""
+    original, calls = getattr(owner, name), []
+
+    def broken(*arguments, **options):
+        calls.append(1)
+        if len(calls) == at and not after:
+            raise Broken
+        result = original(*arguments, **options)
+        if len(calls) == at:
+            raise Broken
+        return result
+
+    monkeypatch.setattr(owner, name, broken)
+
+
+PLACES = [(Ledger, "mark"), (StreamOutput, "commit"), (stream, "write"), (Ledger, "done")]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("owner", "name"), PLACES, ids=lambda place: getattr(place, "__name__", place))
+def test_wherever_it_breaks_the_output_is_the_same(spark, tmp_path, owner, name, after):
+    declared = pipeline(tmp_path, STAGES["whole"])
+    write(tmp_path, "a", LINES)
+    for at in (1, 2):
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            breaking(monkeypatch, owner, name, at, after=after)
+            with pytest.raises(Broken):
+                run(spark, declared)
+    run(spark, declared)
+    assert found(tmp_path) == in_python(declared)
+
+
+def test_results_appear_once_although_a_batch_is_done_twice(spark, tmp_path, capsys):
+    declared = pipeline(tmp_path, STAGES["stateless"], console=True)
+    write(tmp_path, "a", LINES)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        breaking(monkeypatch, StreamOutput, "commit", 1, after=True)
+        with pytest.raises(Broken):
+            run(spark, declared)
+    run(spark, declared)
+    assert found(tmp_path) == in_python(declared)
+    assert len(capsys.readouterr().out.splitlines()) == len(in_python(declared))
+
+
+def test_it_goes_on_with_what_is_added_while_it_runs(spark, tmp_path):
+    declared = pipeline(tmp_path, [Grep("user")])
+    write(tmp_path, "a", LINES[:1])
+    results = []
+    running = threading.Thread(target=lambda: results.append(run(spark, declared)))
+    running.start()
+    for number, line in enumerate(LINES[1:]):
+        write(tmp_path, f"file-{number % 2}", [line])
+        time.sleep(0.05)
+    running.join()
+    assert found(tmp_path) == in_python(declared)
+    assert results[0]["records"] == len(LINES)
+
+
+def test_rows_of_csv(spark, tmp_path):
+    write(tmp_path, "a", ["id,n", "x,1", "y,2", "x,3"])
+    source = Csv("in", stream=True, idle_s=0.3, max_batch_records=2)
+    stages = [KeyBy({"field": "id"}), Aggregate("sum", of={"field": "n"})]
+    declared = Pipeline(name="p", source=source, stages=stages, sink=Sink(parquet="out"), folder=str(tmp_path))
+    run(spark, declared)
+    rows = spark.read.parquet(str(tmp_path / "out" / "part-*")).collect()
+    assert sorted(map(tuple, rows)) == [("x", "4"), ("y", "2")]
+
+
+def test_logs_of_processed_keys_by_task_and_batch(spark, tmp_path):
+    write(tmp_path, "a", LINES)
+    stages = [Grep("user1", tasks=2)]
+    source = Text("in", stream=True, idle_s=0.3, max_batch_records=6)
+    sink = Sink(text="out")
+    declared = Pipeline(name="p", source=source, stages=stages, sink=sink, processed="logs", folder=str(tmp_path))
+    run(spark, declared)
+    keys = [line for log in (tmp_path / "logs").glob("1-grep-*.log") for line in log.read_text().splitlines()]
+    assert sorted(keys) == sorted(f"PROCESSED,a:{number}" for number in range(len(LINES)))
+
+
+def test_a_bad_record_ends_it_with_its_key(spark, tmp_path):
+    write(tmp_path, "a", ["1", "x"])
+    with pytest.raises(Exception) as failed:  # what Spark makes of it
+        run(spark, pipeline(tmp_path, [Aggregate("sum")]))
+    assert isinstance(told(failed.value), BadRecord)
+    assert str(told(failed.value)).startswith("a:1: no number: x")
+
+
+def test_state_belongs_to_one_pipeline_and_one_run(spark, tmp_path):
+    write(tmp_path, "a", LINES)
+    declared = pipeline(tmp_path, STAGES["stateless"])
+    with Ledger(declared.state_folder).held(declared), pytest.raises(StateInUse):
+        run(spark, declared)
+    run(spark, declared)
+    with pytest.raises(StateMismatch, match="another pipeline"):
+        run(spark, pipeline(tmp_path, STAGES["whole"]))
+
+
+def test_output_of_somebody_else_is_not_touched(spark, tmp_path):
+    write(tmp_path, "a", LINES)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    with pytest.raises(OutputExists):
+        run(spark, pipeline(tmp_path, STAGES["stateless"]))
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+    run(spark, pipeline(tmp_path, STAGES["stateless"], overwrite=True))
+    assert len(found(tmp_path)) == 5
