@@ -1,11 +1,14 @@
 """The command line: exit codes, errors in a sentence, and nothing slow before it is needed."""
 
 import json
+import logging
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from tenure.cli import main
 from tenure.cli.app import COMMANDS, build_app
@@ -13,6 +16,16 @@ from tenure.cli.ends import Exit, Failed, explain, first_error
 from tenure.scheduler.errors import DuplicateJob, NotDone, UnknownJob, WrongType
 
 NOBODY = ["--cluster", "nowhere@127.0.0.1:9", "--connect-timeout", "0.3"]
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """A node sets logs up for its whole process, and the one that a test starts here ends before the others."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = before
+    structlog.reset_defaults()
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:
