@@ -33,7 +33,7 @@ FAST_LANES = {                           # bounds -> how many states there are
 }
 
 # Which case shows that a rule is needed, in a moment.
-QUICK_JOURNAL_RULES = [rule for rule in journal_model.RULES if rule != "predecessor"]
+QUICK_JOURNAL_RULES = [rule for rule in journal_model.RULES if rule not in ("passed", "predecessor")]
 QUICK_LANES_RULES = {
     LANE: ["commitfirst", "sweep", "sameslot", "window"],
     SLOW: ["carried", "fifo"],
@@ -63,6 +63,12 @@ def test_the_journal_needs(rule):
         journal_model.check(journal_model.SMALL[0], {rule}, alone=True)
 
 
+def test_the_journal_needs_openings_that_were_passed_over():
+    assert journal_model.reach(journal_model.HOLE, NOTHING_LEFT_OUT, journal_model.HOLE_ORDER)
+    with pytest.raises(journal_model.Violation):
+        journal_model.reach(journal_model.HOLE, {"passed"}, journal_model.HOLE_ORDER)
+
+
 @pytest.mark.parametrize(("bounds", "states"), list(FAST_LANES.items()))
 def test_lanes_hold_in_every_interleaving_of_a_small_case(bounds, states):
     assert lanes_model.check(bounds, NOTHING_LEFT_OUT) == states
@@ -75,7 +81,7 @@ def test_lanes_need(rule, bounds):
 
 
 def test_no_rule_is_left_untested():
-    assert {*QUICK_JOURNAL_RULES, "predecessor"} == journal_model.RULES.keys()
+    assert {*QUICK_JOURNAL_RULES, "passed", "predecessor"} == journal_model.RULES.keys()
     assert {rule for rule, _ in LANES_RULES} == lanes_model.RULES.keys()
 
 

@@ -82,3 +82,30 @@ async def test_a_zombie_is_refused_at_its_next_commit_also_when_its_slots_were_c
     third = await bench.opened_journal()
     assert third.state.epoch == 3
     assert third.head.formation == FORMATION
+
+
+async def half_opened(journal: Journal) -> bool:
+    """All of an opening but the claim."""
+    await journal.follow()
+    assert await journal._confirm_tail()
+    state = journal.state
+    return await journal._append(Record(journal.new_id(), state.last_id, RecordKind.OPENING, state.epoch + 1, "n", 0))
+
+
+async def test_an_opening_that_was_passed_over_still_stands_before_a_zombies_next_slot(bench: Bench) -> None:
+    """Two have read too little: one opens in a slot that was cleared, one behind it, where a zombie comes next."""
+    zombie = await bench.opened_journal()
+    stale, staler = bench.journal(), bench.journal()
+    for journal in (stale, staler):
+        await journal.read()
+    await staler.follow()
+    await commit(zombie)
+    await zombie.write_image()
+    assert await half_opened(staler)
+    assert await half_opened(stale)
+    assert stale.slot - 1 == zombie.slot
+    owner = await bench.opened_journal()
+    assert zombie.slot in owner.openings
+    await owner.write_image()
+    with pytest.raises(TenureOver):
+        await commit(zombie)
