@@ -201,8 +201,9 @@ class Context:
     ) -> str:
         """Long work that goes on outside this turn, and outside this node: a process that outlives the node's crash,
         upgrade or drain. It is launched once the turn is committed, by a node that can run its `kind`; one process at
-        a time works on it (one that was frozen may wake up beside its successor, and is fenced). `work` is what the kind takes, made of what JSON can hold. Its end, and with
-        `tells_progress` what it says meanwhile, comes to `on_activity`. Returns the activity's id.
+        a time works on it (one that was frozen may wake up beside its successor, and is fenced). `work` is what the
+        kind takes, made of what JSON can hold. Its end, and with `tells_progress` what it says meanwhile, comes to
+        `on_activity`. Returns the activity's id.
 
         An attempt that fails, dies, takes longer than `timeout_s` or says nothing for `stall_after_s` is followed by
         the next, as `retry` says (three attempts, by default). Cancelled, a process has `cancel_deadline_s` to end.
