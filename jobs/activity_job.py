@@ -98,6 +98,11 @@ class ActivityJob(Job, kw_only=True):
     arrived: list[str] = []
     """Those of `after` that have finished since the last start."""
 
+    @property
+    def tells_progress(self) -> bool:
+        """Whether what the work reports comes to `on_activity`, too."""
+        return False
+
     def work(self, start: dict[str, Any]) -> Any:
         """What the activity is to do; `start` is what its order gave."""
         raise NotImplementedError
@@ -194,6 +199,7 @@ class ActivityJob(Job, kw_only=True):
             orphan_after_s=self.orphan_after_s,
             timeout_s=self.run_timeout_s,
             stall_after_s=self.stall_after_s,
+            tells_progress=self.tells_progress,
         )
         return {"started": self.current}
 

@@ -3,6 +3,7 @@
 Nothing here needs Spark; `tenure.jobs.spark` runs what is declared here.
 """
 
+from tenure.jobs.pipelines.autoscale import Autoscale
 from tenure.jobs.pipelines.sinks import Sink
 from tenure.jobs.pipelines.sources import Csv, Json, Parquet, Text, TopicSource
 from tenure.jobs.pipelines.spec import Pipeline, load_pipeline
@@ -21,6 +22,7 @@ from tenure.jobs.pipelines.stages import (
 
 __all__ = [
     "Aggregate",
+    "Autoscale",
     "Command",
     "Csv",
     "Filter",

@@ -7,7 +7,8 @@ from itertools import islice
 
 from tenure.jobs.pipelines.growing import Growing, Line
 from tenure.jobs.pipelines.intake import Intake
-from tenure.jobs.pipelines.sources import Files
+from tenure.jobs.pipelines.sources import Files, TopicSource
+from tenure.jobs.pipelines.topics import TopicFiles
 
 __all__ = ["Feeder"]
 
@@ -21,8 +22,8 @@ class Feeder:
 
     def __init__(
         self,
-        source: Files,
-        growing: Growing,
+        source: Files | TopicSource,
+        growing: Growing | TopicFiles,
         intake: Intake,
         *,
         clock: Callable[[], float] = time.monotonic,

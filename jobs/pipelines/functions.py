@@ -12,7 +12,7 @@ from typing import Any
 from tenure.jobs.pipelines.errors import BadOption
 from tenure.scheduler.errors import NotPicklable
 
-__all__ = ["load_function", "name_of"]
+__all__ = ["forget_files", "load_function", "name_of"]
 
 
 def load_function(where: Any, folder: Path | str = ".") -> Callable[..., Any]:
@@ -51,6 +51,11 @@ def _from_file(path: Path) -> ModuleType:
     sys.modules.setdefault(path.stem, module)  # so that what it defines can be pickled by name within one process
     spec.loader.exec_module(module)
     return module
+
+
+def forget_files() -> None:
+    """Files are loaded anew from now on."""
+    _from_file.cache_clear()
 
 
 def name_of(function: Any) -> str:

@@ -32,12 +32,7 @@ class Files(Source, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.stream and (self.rate is not None or self.idle_s is not None):
             raise BadOption("rate and idle_s are for streams: add stream = true, or leave them out")
-        if self.rate is not None and not self.rate > 0:
-            raise BadOption(f"rate = {self.rate:g}: a stream needs more than 0 records a second")
-        if self.idle_s is not None and self.idle_s < 0:
-            raise BadOption(f"idle_s = {self.idle_s:g} can't be negative")
-        if self.max_batch_records < 1:
-            raise BadOption(f"max_batch_records = {self.max_batch_records}: a batch needs at least 1")
+        _check_stream(self.rate, self.idle_s, self.max_batch_records)
 
     @property
     def path(self) -> str:
@@ -90,12 +85,26 @@ class Parquet(Files, frozen=True):
 
 
 class TopicSource(Source, frozen=True):
-    """Messages of a Tenure topic, as a stream: the key is the topic's name and the message's number, the value JSON."""
+    """Messages of a Tenure topic, as a stream: keys are `topic:0`, `topic:1`, …, a value is the message as JSON."""
 
     topic: str
     rate: float | None = None
     idle_s: float | None = None
     max_batch_records: int = 100_000
+
+    def __post_init__(self) -> None:
+        if not self.topic:
+            raise BadOption("topic is empty: name one")
+        _check_stream(self.rate, self.idle_s, self.max_batch_records)
+
+
+def _check_stream(rate: float | None, idle_s: float | None, max_batch_records: int) -> None:
+    if rate is not None and not rate > 0:
+        raise BadOption(f"rate = {rate:g}: a stream needs more than 0 records a second")
+    if idle_s is not None and idle_s < 0:
+        raise BadOption(f"idle_s = {idle_s:g} can't be negative")
+    if max_batch_records < 1:
+        raise BadOption(f"max_batch_records = {max_batch_records}: a batch needs at least 1")
 
 
 SOURCES: dict[str, type[Source]] = {"text": Text, "csv": Csv, "json": Json, "parquet": Parquet, "topic": TopicSource}

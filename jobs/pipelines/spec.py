@@ -9,13 +9,14 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
+from tenure.jobs.pipelines.autoscale import Autoscale
 from tenure.jobs.pipelines.errors import BadOption, MissingInput
 from tenure.jobs.pipelines.functions import name_of
 from tenure.jobs.pipelines.hashing import HASHES
 from tenure.jobs.pipelines.nearest import nearest
 from tenure.jobs.pipelines.parse import known_options, one_of, wanted
 from tenure.jobs.pipelines.sinks import Sink
-from tenure.jobs.pipelines.sources import SOURCES, Source
+from tenure.jobs.pipelines.sources import SOURCES, Source, TopicSource
 from tenure.jobs.pipelines.stages import STAGES, Stage
 
 __all__ = ["Pipeline", "load_pipeline"]
@@ -40,6 +41,8 @@ class Pipeline(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A folder for logs of processed keys: per task of a stage, a line `PROCESSED,<key>` each."""
     state: str | None = None
     """A folder for what a stream remembers from run to run; `.NAME.state` if it is not said."""
+    autoscale: Autoscale | None = None
+    """Of a stream: how many tasks its stages have, by how fast records come."""
     master: str = "local[*]"
     """Where Spark runs."""
     spark: dict[str, str] = field(default_factory=dict)
@@ -53,6 +56,9 @@ class Pipeline(Struct, frozen=True, kw_only=True, omit_defaults=True):
         force_setattr(self, "source", _source(self.source))
         force_setattr(self, "stages", [_stage(number, stage) for number, stage in enumerate(self.stages, 1)])
         force_setattr(self, "sink", _sink(self.sink))
+        force_setattr(self, "autoscale", _autoscale(self.autoscale))
+        if self.autoscale is not None and not self.streaming:
+            raise BadOption("autoscale is for streams: add stream = true to the source, or leave it out")
         if self.hash not in HASHES:
             raise BadOption(f"there is no hash {self.hash!r}{nearest(self.hash, HASHES)}")
         if len(set(self.outputs)) != len(self.outputs):
@@ -90,6 +96,11 @@ class Pipeline(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return [*self.sink.folders, *([self.processed] if self.processed else [])]
 
     @property
+    def needs_job(self) -> bool:
+        """Whether it can be run by a job only: topics are for jobs."""
+        return self.sink.topic is not None or isinstance(self.source, TopicSource)
+
+    @property
     def state_folder(self) -> Path:
         """Where a stream remembers."""
         return self.path(self.state or f".{self.name}.state")
@@ -118,13 +129,16 @@ def pipeline_of(declared: Mapping[str, Any], *, folder: str | Path) -> Pipeline:
     for name in ("name", "source", "sink"):
         if name not in declared:
             raise BadOption(f"a pipeline needs a {name}")
-    plain = {name: value for name, value in declared.items() if name not in ("source", "stages", "sink")}
-    parts = {name: declared[name] for name in ("source", "stages", "sink") if name in declared}
+    plain = {name: value for name, value in declared.items() if name not in PARTS}
+    parts = {name: declared[name] for name in PARTS if name in declared}
     if not isinstance(parts.get("stages", []), list):
         raise BadOption('stages is a list: stages = [{ grep = "hello" }]')
     checked = wanted(plain, _Plain, "the pipeline")
     options = {name: getattr(checked, name) for name in plain}
     return Pipeline(**options, **parts, folder=str(folder))
+
+
+PARTS = ("source", "stages", "sink", "autoscale")
 
 
 class _Plain(Struct, frozen=True, kw_only=True):
@@ -145,6 +159,15 @@ def _source(given: Any) -> Source:
 
 def _stage(number: int, given: Any) -> Stage:
     return given if isinstance(given, Stage) else one_of(given, STAGES, "stage", f"stage {number}")
+
+
+def _autoscale(given: Any) -> Autoscale | None:
+    if given is None or isinstance(given, Autoscale):
+        return given
+    if not isinstance(given, Mapping):
+        raise BadOption(f"autoscale = {given!r} is no table: write {{ low = 100, high = 1000, tasks_max = 8 }}")
+    known_options(given, Autoscale.__struct_fields__, "autoscale")
+    return wanted(given, Autoscale, "autoscale")
 
 
 def _sink(given: Any) -> Sink:

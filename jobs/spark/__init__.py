@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tenure.jobs.pipelines.errors import BadOption
 from tenure.jobs.pipelines.spec import Pipeline
 from tenure.jobs.spark.current import current_reporter
 
@@ -19,6 +20,8 @@ def run(pipeline: Pipeline) -> dict[str, Any]:
     from tenure.jobs.spark.silent import SilentReporter
 
     check(pipeline)
+    if pipeline.needs_job:
+        raise BadOption("topics are for jobs: run this pipeline by `tenure spark run`, or as a PipelineJob")
     try:
         return run_pipeline(pipeline, SilentReporter(pipeline.name))
     except Exception as error:

@@ -11,6 +11,7 @@ from tenure.jobs.pipelines.stages import Aggregate, Window
 from tenure.jobs.spark.columns import moment_column, number_column, number_text, pick_column, time_column
 from tenure.jobs.spark.operators import Combining, Picking
 from tenure.jobs.spark.python_tasks import combined_by_function, with_picked
+from tenure.jobs.spark.tasks import token_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -37,7 +38,7 @@ def grouped(stage: Aggregate, records: "DataFrame", folder: str, label: str, *, 
         of = number_column(of)
     group = F.lit("all") if stage.per == "all" else F.col("key")
     spans = stage.spans
-    token = [F.col("token")] if "token" in records.columns else []
+    token = [] if stage.per == "all" else token_of(records)
     if spans is None:
         return records.select(*token, group.alias("group"), of.alias("of"))
     timed = records.select(*token, group.alias("group"), of.alias("of"), time_column(columns["time"]).alias("at"))
@@ -51,12 +52,12 @@ def partial(stage: Aggregate, groups: "DataFrame", folder: str, label: str) -> "
 
     columns = [name for name in groups.columns if name != "of"]
     if stage.custom:
-        names = [name for name in columns if name != "token"]
+        names = [name for name in columns if name not in token_of(groups)]
         return combined_by_function(
             groups, names, Combining(stage.aggregate, folder, label), at_once=stage.per == "all"
         )
     combine = {"count": F.count, "sum": F.sum, "min": F.min, "max": F.max}[str(stage.aggregate)]
-    return groups.groupBy(columns).agg(combine("of").alias("of")).drop("token")
+    return groups.groupBy(columns).agg(combine("of").alias("of")).drop(*token_of(groups))
 
 
 def merged(stage: Aggregate, kept: "DataFrame", more: "DataFrame", folder: str, label: str) -> "DataFrame":

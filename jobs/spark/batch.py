@@ -1,6 +1,8 @@
 """A pipeline over all of its input, once: translate, write aside, commit by a rename."""
 
 import os
+import secrets
+import shutil
 import sys
 import time
 from contextlib import ExitStack
@@ -13,11 +15,12 @@ from msgspec import Struct
 from tenure.jobs.pipelines.output import Committed, Output
 from tenure.jobs.pipelines.sources import Files
 from tenure.jobs.pipelines.spec import Pipeline
+from tenure.jobs.pipelines.topics import TOPIC_RESULTS
 from tenure.jobs.reporting import Reporter
 from tenure.jobs.spark.processed import ProcessedLog
 from tenure.jobs.spark.sources import read_files
 from tenure.jobs.spark.stages import Context, apply
-from tenure.jobs.spark.writing import CONSOLE, print_text, write
+from tenure.jobs.spark.writing import CONSOLE, TOPIC, print_text, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +55,8 @@ def run_batch(
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="tenure-console-")))
         if pipeline.sink.console and pipeline.sink.text is None:
             places[CONSOLE] = scratch / "text"
+        if pipeline.sink.topic is not None:
+            places[TOPIC] = _topic_results(pipeline, attempt)
         if not places:
             _print(pipeline, console)
             return next(iter(done.values())).result
@@ -60,8 +65,10 @@ def run_batch(
             processed = ProcessedLog(logs)
             stack.callback(processed.close)
         count = write(pipeline, results(spark, pipeline, processed), places)
-        result = {"records": count, "seconds": round(time.monotonic() - began, 3)}
-        if outputs:
+        result: dict[str, Any] = {"records": count, "seconds": round(time.monotonic() - began, 3)}
+        if TOPIC in places:
+            result["topic_results"] = sorted(str(part) for part in places[TOPIC].glob("part-*"))
+        if outputs or TOPIC in places:
             reporter.confirm()
         for output in outputs.values():
             output.commit(pipeline.name, result, overwrite=pipeline.sink.overwrite)
@@ -78,6 +85,14 @@ def _print(pipeline: Pipeline, console: IO[str] | None, place: Path | None = Non
         print_text(
             place, console or sys.stdout, skip_bytes=0 if console is None else os.fstat(console.fileno()).st_size
         )
+
+
+def _topic_results(pipeline: Pipeline, attempt: Attempt) -> Path:
+    """A folder for messages, this attempt's own; those of attempts that did not get to their end go."""
+    folder = pipeline.state_folder / TOPIC_RESULTS
+    for left in folder.glob(f"{attempt.run}.*"):
+        shutil.rmtree(left, ignore_errors=True)
+    return folder / f"{attempt.run}.{attempt.number}-{secrets.token_hex(4)}"
 
 
 def _outputs(pipeline: Pipeline, attempt: Attempt, stack: ExitStack) -> tuple[dict[str, Output], dict[str, Committed]]:

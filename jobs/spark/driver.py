@@ -22,7 +22,8 @@ from tenure.jobs.spark.control import controlled
 from tenure.jobs.spark.current import reporting
 from tenure.jobs.spark.failures import told
 from tenure.jobs.spark.progress import watched
-from tenure.jobs.spark.session import session
+from tenure.jobs.spark.scaling import allocation
+from tenure.jobs.spark.session import open_session
 from tenure.jobs.spark.stream import run_stream
 from tenure.jobs.spark.work import SparkWork
 from tenure.scheduler.errors import Mistake
@@ -30,7 +31,7 @@ from tenure.scheduler.errors import Mistake
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["main", "run_function", "run_pipeline"]
+__all__ = ["do_work", "main", "run_pipeline"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,44 +48,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _do(arguments: Sequence[str], reporter: Reporter) -> Any:
     if arguments:
-        return _checked_and_run(load_pipeline(arguments[0]), reporter)
+        named = load_pipeline(arguments[0])
+        check(named, reporter.run.id)
+        return run_pipeline(named, reporter)
     work = msgspec.convert(reporter.run.work, SparkWork)
-    pipeline = work.declared()
-    if pipeline is None:
-        return run_function(work, reporter)
-    if not work.console:
-        return _checked_and_run(pipeline, reporter)
-    with open(work.console, "a", encoding="utf-8") as console:
-        return _checked_and_run(pipeline, reporter, console)
+    if (pipeline := work.declared()) is not None:
+        check(pipeline, reporter.run.id)
+        master, settings = pipeline.master, allocation(pipeline) | pipeline.spark
+    else:
+        master, settings = work.master, work.spark
+    with _working(master, settings, reporter.run.job, reporter) as spark:
+        reporter.on_cancel(spark.sparkContext.cancelAllJobs)
+        return do_work(work, spark, reporter)
 
 
-def _checked_and_run(pipeline: Pipeline, reporter: Reporter, console: IO[str] | None = None) -> Any:
+def do_work(work: SparkWork, spark: "SparkSession", reporter: Reporter, console: IO[str] | None = None) -> Any:
+    """Do it in this session: a pipeline, or a function. What comes of it."""
+    if (pipeline := work.declared()) is None:
+        with reporting(reporter):
+            return _function(work)(spark, *work.arguments)
     check(pipeline, reporter.run.id)
-    return run_pipeline(pipeline, reporter, console)
+    if not work.console:
+        return _run(pipeline, spark, reporter, console)
+    with open(work.console, "a", encoding="utf-8") as file:
+        return _run(pipeline, spark, reporter, file)
 
 
-def run_pipeline(pipeline: Pipeline, reporter: Reporter, console: IO[str] | None = None) -> dict[str, Any]:
+def run_pipeline(pipeline: Pipeline, reporter: Reporter) -> dict[str, Any]:
     """Run it in a session of its own; its result."""
+    settings = allocation(pipeline) | pipeline.spark
+    with _working(pipeline.master, settings, pipeline.name, reporter) as spark:
+        reporter.on_cancel(spark.sparkContext.cancelAllJobs)
+        return _run(pipeline, spark, reporter)
+
+
+def _run(
+    pipeline: Pipeline, spark: "SparkSession", reporter: Reporter, console: IO[str] | None = None
+) -> dict[str, Any]:
+    if pipeline.streaming:
+        return run_stream(spark, pipeline, reporter, console)
     run = reporter.run
-    with _working(pipeline.master, pipeline.spark, pipeline.name, reporter) as spark:
-        if pipeline.streaming:
-            return run_stream(spark, pipeline, reporter, console)
-        reporter.on_cancel(spark.sparkContext.cancelAllJobs)
-        return run_batch(spark, pipeline, Attempt(run.id or run.tag, run.attempt), reporter, console)
-
-
-def run_function(work: SparkWork, reporter: Reporter) -> Any:
-    """Call a function with a session and its arguments; what it returns."""
-    function = _function(work)
-    with _working(work.master, work.spark, reporter.run.job, reporter) as spark, reporting(reporter):
-        reporter.on_cancel(spark.sparkContext.cancelAllJobs)
-        return function(spark, *work.arguments)
+    return run_batch(spark, pipeline, Attempt(run.id or run.tag, run.attempt), reporter, console)
 
 
 @contextmanager
 def _working(master: str, settings: dict[str, str], name: str, reporter: Reporter) -> "Iterator[SparkSession]":
     folder = reporter.folder
-    with session(master, settings, name, folder) as spark, controlled(spark, folder), watched(spark, reporter):
+    with open_session(master, settings, name, folder) as spark, controlled(spark, folder), watched(spark, reporter):
         yield spark
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from tenure.jobs.folders import state_folder
 from tenure.jobs.kinds import Command
 from tenure.jobs.pipelines.check import check
 from tenure.jobs.pipelines.functions import load_function
@@ -18,6 +19,7 @@ from tenure.scheduler.errors import Mistake, TenureError
 __all__ = ["DRIVER", "command"]
 
 DRIVER = "tenure.jobs.spark.driver"
+DOORMAN = "tenure.jobs.spark.warm_doorman"
 
 
 def command(run: Run) -> Command:
@@ -35,6 +37,8 @@ def command(run: Run) -> Command:
         settings = spark_settings(work.master, work.spark, run.job or "tenure")
         env["PYSPARK_SUBMIT_ARGS"] = _submit_arguments(settings)
         return Command(argv=[sys.executable, work.script, *work.arguments], env=env, cwd=str(Path(work.folder)))
+    if work.warm:
+        return Command(argv=[sys.executable, "-m", DOORMAN, str(state_folder())], env=env)
     return Command(argv=[sys.executable, "-m", DRIVER], env=env)
 
 

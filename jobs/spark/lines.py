@@ -32,6 +32,11 @@ class Part(NamedTuple):
     start: int
     end: int
 
+    @property
+    def urls(self) -> tuple[str, str]:
+        """As Spark may write it in metadata: with one slash behind `file:`, or with three."""
+        return plain(self.url), f"file://{plain(self.url).removeprefix('file:')}"
+
 
 def keyed_lines(spark: "SparkSession", inputs: Sequence[Input]) -> "DataFrame":
     """Columns key, value and line: the number of the line in its file."""
@@ -51,20 +56,26 @@ def keyed_lines(spark: "SparkSession", inputs: Sequence[Input]) -> "DataFrame":
     counted = _counted_by_spark(located) if any(part.path.endswith(COMPRESSED) for part in parts) else {}
     shown = {str(path): path.shown for path in inputs}
     rows = [
-        (part.partition, part.url, part.start, shown[part.path], first)
+        (part.partition, url, part.start, shown[part.path], first)
         for part, first in zip(parts, _firsts(parts, counted), strict=True)
+        for url in part.urls
     ]
     table = spark.createDataFrame(rows, "partition int, url string, start bigint, shown string, first bigint")
     found = located.join(F.broadcast(table), ["partition", "url", "start"], "left")
     unplanned = F.raise_error(F.concat(F.lit("this part of a file was not planned: "), "url", F.lit(" "), "start"))
-    line = F.col("index") + F.col("first")
-    key = F.when(F.col("first").isNull(), unplanned).otherwise(F.concat("shown", F.lit(":"), line.cast("string")))
+    line = F.when(F.col("first").isNull(), unplanned.cast("bigint")).otherwise(F.col("index") + F.col("first"))
+    key = F.when(line.isNotNull(), F.concat("shown", F.lit(":"), line.cast("string")))
     return found.select(key.alias("key"), "value", line.alias("line"))
 
 
 def escaped(path: str) -> str:
     """A path whose signs mean themselves, though Spark takes patterns."""
     return "".join(f"\\{sign}" if sign in "\\*?[]{}^" else sign for sign in path)
+
+
+def plain(url: str) -> str:
+    """With one slash."""
+    return "file:/" + url.removeprefix("file:").lstrip("/")
 
 
 def parts_of(text: "DataFrame") -> Iterator[Part]:
@@ -97,7 +108,7 @@ def _lines(
     lengths: dict[tuple[str, int], int] = {}
     for path, of_file in files.items():
         if path.endswith(COMPRESSED):
-            lines = [counted.get((part.partition, part.url, part.start), 0) for part in of_file]
+            lines = [counted.get((part.partition, plain(part.url), part.start), 0) for part in of_file]
             bounds = [0, *(sum(lines[: number + 1]) for number in range(len(lines)))]
         elif alone and len(of_file) == 1:
             bounds = [0, 0]  # nobody needs to know how long it is
@@ -111,4 +122,4 @@ def _lines(
 
 def _counted_by_spark(located: "DataFrame") -> dict[tuple[int, str, int], int]:
     counts = located.groupBy("partition", "url", "start").count().collect()
-    return {(row["partition"], row["url"], row["start"]): row["count"] for row in counts}
+    return {(row["partition"], plain(row["url"]), row["start"]): row["count"] for row in counts}

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from tenure.jobs.pipelines import Aggregate, Command, Grep, Pipeline, Replace, Sink, Text
 from tenure.jobs.spark.batch import Attempt, run_batch
-from tenure.jobs.spark.session import session
+from tenure.jobs.spark.session import open_session
 from tenure.jobs.spark.silent import SilentReporter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["main", "measure_command", "measure_overhead"]
+__all__ = ["first_task", "main", "measure_command", "measure_overhead"]
 
 CORES = 2
 WORDS = ["alpha", "beta", "gamma", "hello", "world", "foo", "bar", "spark", "tenure"]
@@ -55,6 +55,18 @@ def measure_command(spark: "SparkSession", folder: Path, lines: int, tries: int 
     pipeline = _pipeline(source, folder / "out", [Command(["awk", AWK])])
     best = min(timed(lambda out: _run(spark, pipeline), folder)[0] for _ in range(tries + 1))
     return {"command_records_per_s": round(lines / best / CORES), "command_lines": lines}
+
+
+def first_task(spark: "SparkSession") -> float:
+    """When the first task of this call was launched, in seconds since 1970: a Spark job's function."""
+    began_ms = time.time_ns() // 10**6
+    spark.range(1).count()
+    context: Any = spark.sparkContext
+    no_quantiles = context._gateway.new_array(context._jvm.double, 0)
+    stages = context._jsc.sc().statusStore().stageList(None, False, False, no_quantiles, None)
+    found = (stages.apply(number).firstTaskLaunchedTime() for number in range(stages.length()))
+    launched = (moment.get().getTime() for moment in found if moment.isDefined())
+    return float(min(at_ms for at_ms in launched if at_ms >= began_ms)) / 1000
 
 
 def make_input(path: Path, lines: int) -> Path:
@@ -111,7 +123,7 @@ def main(arguments: Sequence[str]) -> int:
     settings = {"spark.driver.memory": "2g"}
     with tempfile.TemporaryDirectory(prefix="tenure-measuring-") as name:
         folder = Path(name)
-        with session(f"local[{CORES}]", settings, "measuring", folder) as spark:
+        with open_session(f"local[{CORES}]", settings, "measuring", folder) as spark:
             if what == "overhead":
                 found = measure_overhead(spark, folder, *(int(number) for number in rest or ("2000000", "5")))
             else:

@@ -16,10 +16,10 @@ LOOK_EVERY_S = 0.5
 
 
 @contextmanager
-def watched(spark: "SparkSession", reporter: Reporter) -> Iterator[None]:
-    """Report stages, tasks and records while the block runs."""
+def watched(spark: "SparkSession", reporter: Reporter, group: str = "") -> Iterator[None]:
+    """Report stages, tasks and records while the block runs; only those of a job group, if one is named."""
     over = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(spark, reporter, over), name="tenure-progress", daemon=True)
+    watcher = threading.Thread(target=_watch, args=(spark, reporter, over, group), name="tenure-progress", daemon=True)
     reporter.started(application=spark.sparkContext.applicationId, master=spark.sparkContext.master)
     watcher.start()
     try:
@@ -29,10 +29,10 @@ def watched(spark: "SparkSession", reporter: Reporter) -> Iterator[None]:
         watcher.join()
 
 
-def _watch(spark: "SparkSession", reporter: Reporter, over: threading.Event) -> None:
+def _watch(spark: "SparkSession", reporter: Reporter, over: threading.Event, group: str) -> None:
     last = None
     while not over.wait(LOOK_EVERY_S):
-        seen = _look(spark)
+        seen = _look(spark, group)
         if seen is None or seen == last:
             continue
         last = seen
@@ -51,11 +51,14 @@ class Seen(NamedTuple):
     records: int
 
 
-def _look(spark: "SparkSession") -> Seen | None:
+def _look(spark: "SparkSession", group: str) -> Seen | None:
     context: Any = spark.sparkContext
     no_quantiles = context._gateway.new_array(context._jvm.double, 0)
     stages = context._jsc.sc().statusStore().stageList(None, False, False, no_quantiles, None)
     found = [stages.apply(number) for number in range(stages.length())]
+    if group:
+        ours = _stages_of(spark, group)
+        found = [stage for stage in found if stage.stageId() in ours]
     if not found:
         return None
     active = [stage.stageId() for stage in found if str(stage.status()) == "ACTIVE"]
@@ -67,3 +70,9 @@ def _look(spark: "SparkSession") -> Seen | None:
         total=sum(stage.numTasks() for stage in counted),
         records=sum(stage.inputRecords() for stage in counted),
     )
+
+
+def _stages_of(spark: "SparkSession", group: str) -> set[int]:
+    tracker = spark.sparkContext.statusTracker()
+    jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group))
+    return {stage for job in jobs if job is not None for stage in job.stageIds}

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenure.jobs.pipelines.records import Record
 from tenure.jobs.spark.operators import Combining, Picking
+from tenure.jobs.spark.tasks import token_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["combined_by_function", "through_python", "with_picked"]
 
 BATCH_RECORDS, BATCH_CHARS = 10_000, 16 * 2**20
-TYPES = {"key": "string", "value": "string", "token": "int", "group": "string", "begin": "bigint", "of": "string"}
+TYPES = {"group": "string", "begin": "bigint", "of": "string"}
 Rows = Iterator[tuple[Any, ...]]
 
 
@@ -23,8 +24,9 @@ def through_python(records: "DataFrame", work: Callable[[Iterator[Record]], Iter
 
 def with_picked(records: "DataFrame", work: Picking) -> "DataFrame":
     """The records with one more column, `picked_…`, for each function."""
-    kept = [name for name in ("key", "value", "token") if name in records.columns]
-    schema = [f"{name} {TYPES[name]}" for name in kept]
+    token = token_of(records)
+    kept = ["key", "value", *token]
+    schema = ["key string", "value string", *(f"{name} int" for name in token)]
     return _mapped(records.select(*kept), work, [*schema, *(f"picked_{name} string" for name in work.functions)])
 
 
@@ -33,7 +35,7 @@ def combined_by_function(rows: "DataFrame", names: list[str], work: Combining, *
     schema = [f"{name} {TYPES[name]}" for name in [*names, "of"]]
     if at_once:
         rows = _mapped(rows.select(*names, "of").sortWithinPartitions(*names), work, schema)
-    if "token" not in rows.columns:
+    if not token_of(rows):
         rows = rows.repartition(*names)
     return _mapped(rows.select(*names, "of").sortWithinPartitions(*names), work, schema)
 

@@ -14,7 +14,7 @@ from tenure.jobs.spark.java import find_java_home, need_pyspark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["local_cores", "prepare", "session", "spark_settings"]
+__all__ = ["local_cores", "open_session", "prepare", "spark_settings"]
 
 FIXED = {
     "spark.sql.session.timeZone": "UTC",
@@ -64,7 +64,7 @@ def prepare(environ: "os._Environ[str] | dict[str, str]" = os.environ) -> None:
 
 
 @contextmanager
-def session(
+def open_session(
     master: str, settings: Mapping[str, str], name: str, folder: Path | None = None
 ) -> Iterator["SparkSession"]:
     """A session that ends with the block. `folder` is for what Spark keeps while it runs."""

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tenure.jobs.pipelines.lines import Input, find_inputs, lines_of
 from tenure.jobs.pipelines.records import header_of
-from tenure.jobs.pipelines.sources import Csv, Files, Json, Parquet
+from tenure.jobs.pipelines.sources import Csv, Files, Json, Parquet, Source
 from tenure.jobs.spark.columns import SPACES, complain, is_object
 from tenure.jobs.spark.lines import escaped, keyed_lines, parts_of
 
@@ -37,7 +37,7 @@ def parsed_lines(source: Files, inputs: Sequence[Input], lines: "DataFrame") -> 
     return parsed(source, lines.select("key", "value"), columns)
 
 
-def parsed(source: Files, lines: "DataFrame", columns: Sequence[str] | None) -> "DataFrame":
+def parsed(source: Source, lines: "DataFrame", columns: Sequence[str] | None) -> "DataFrame":
     """Records of text, CSV or JSON, from lines without headers."""
     from pyspark.sql import functions as F
 
@@ -84,10 +84,11 @@ def _parquet(spark: "SparkSession", inputs: Sequence[Input]) -> "DataFrame":
     place = F.col("_metadata.file_path").alias("_url"), F.col("_metadata.row_index").alias("_row")
     located = rows.select(value.alias("value"), *place)
     shown = {str(path): path.shown for path in inputs}
-    names = sorted({(part.url, shown[part.path]) for part in parts_of(rows)})
+    names = sorted({(url, shown[part.path]) for part in parts_of(rows) for url in part.urls})
     table = spark.createDataFrame(names, "_url string, _shown string")
-    key = F.concat("_shown", F.lit(":"), F.col("_row").cast("string"))
-    return located.join(F.broadcast(table), "_url").select(key.alias("key"), "value")
+    unplanned = F.raise_error(F.concat(F.lit("this file was not planned: "), "_url"))
+    key = F.concat(F.coalesce("_shown", unplanned), F.lit(":"), F.col("_row").cast("string"))
+    return located.join(F.broadcast(table), "_url", "left").select(key.alias("key"), "value")
 
 
 def columns_of(spark: "SparkSession", source: Files, path: Path) -> list[str] | None:

@@ -28,7 +28,7 @@ from tenure.jobs.spark.columns import java_pattern, object_with, pick_column
 from tenure.jobs.spark.processed import ProcessedLog
 from tenure.jobs.spark.python_tasks import through_python
 from tenure.jobs.spark.tables import table_rows
-from tenure.jobs.spark.tasks import by_key
+from tenure.jobs.spark.tasks import by_key, without_place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -113,7 +113,7 @@ def _(stage: KeyBy, records: "DataFrame", context: Context) -> "DataFrame":
     if stage.pick.kind == "function":
         work = operators.Rekeying(stage.pick.of, str(context.folder), context.label)
         return through_python(records, work)
-    return records.withColumn("key", pick_column(stage.pick))
+    return without_place(records.withColumn("key", pick_column(stage.pick)))
 
 
 @translated.register(FlatMap)
@@ -137,7 +137,8 @@ def _(stage: Join, records: "DataFrame", context: Context) -> "DataFrame":
     rows = table_rows(context.spark, stage.join, context.pipeline)
     joined = records.join(F.broadcast(rows), "key", stage.how)
     row = F.coalesce("row", F.lit("null"))
-    return joined.select("key", object_with(F.col("value"), stage.join.name, row).alias("value"))
+    value = object_with(F.col("value"), stage.join.name, row)
+    return joined.withColumn("value", value).drop("row")
 
 
 @translated.register(Aggregate)

@@ -7,6 +7,7 @@ from tenure.jobs.pipelines.ledger import Batch, Ledger
 from tenure.jobs.pipelines.stages import Aggregate
 from tenure.jobs.spark.aggregates import finished, grouped, merged, partial
 from tenure.jobs.spark.stages import Context, placed
+from tenure.jobs.spark.tasks import token_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -81,7 +82,7 @@ class Remembering:
     def _set_aside(self, rows: "DataFrame", count: int, context: Context) -> None:
         self.late += count
         place = self._ledger.folder / "late" / context.label / f"{self._chunk.number:09}"
-        rows.drop("token").write.mode("overwrite").parquet(str(place))
+        rows.drop(*token_of(rows)).write.mode("overwrite").parquet(str(place))
 
     def batch(self, results: int) -> Batch:
         """What the ledger is to know of this batch."""

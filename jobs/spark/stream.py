@@ -19,16 +19,18 @@ from tenure.jobs.pipelines.feeder import Feeder
 from tenure.jobs.pipelines.growing import Growing
 from tenure.jobs.pipelines.intake import NUL, Chunk, Intake, chunk_of
 from tenure.jobs.pipelines.ledger import Ledger
-from tenure.jobs.pipelines.sources import Files
+from tenure.jobs.pipelines.sources import Files, Source, TopicSource
 from tenure.jobs.pipelines.spec import Pipeline
 from tenure.jobs.pipelines.stages import Aggregate
 from tenure.jobs.pipelines.stream_output import StreamOutput
+from tenure.jobs.pipelines.topics import TOPIC_RESULTS, TopicFiles
 from tenure.jobs.reporting import Reporter
 from tenure.jobs.spark.processed import ProcessedLog
+from tenure.jobs.spark.scaling import Scaling
 from tenure.jobs.spark.sources import parsed
 from tenure.jobs.spark.stages import Context, apply
 from tenure.jobs.spark.stateful import Remembering
-from tenure.jobs.spark.writing import CONSOLE, print_text, write
+from tenure.jobs.spark.writing import CONSOLE, TOPIC, print_text, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,11 +48,14 @@ def run_stream(
     with ExitStack() as stack:
         stack.enter_context(ledger.held(pipeline))
         outputs = {}
-        for folder in pipeline.outputs:
-            output = StreamOutput(pipeline.path(folder), ledger.stream, sync=pipeline.exactly_once)
+        folders = {folder: pipeline.path(folder) for folder in pipeline.outputs}
+        if pipeline.sink.topic is not None:
+            folders[TOPIC] = ledger.folder / TOPIC_RESULTS
+        for name, folder in folders.items():
+            output = StreamOutput(folder, ledger.stream, sync=pipeline.exactly_once)
             stack.callback(output.abandon)
             output.open(pipeline.name, overwrite=pipeline.sink.overwrite)
-            outputs[folder] = output
+            outputs[name] = output
         stream = Stream(spark, pipeline, ledger, outputs, reporter, console or sys.stdout)
         reporter.on_cancel(stream.stopping.set)
         return stream.run()
@@ -68,16 +73,22 @@ class Stream:
         reporter: Reporter,
         console: IO[str],
     ) -> None:
-        assert isinstance(pipeline.source, Files)
+        assert isinstance(pipeline.source, Files | TopicSource)
         self._spark, self._pipeline, self._ledger, self._outputs = spark, pipeline, ledger, outputs
         self._reporter, self._console = reporter, console
         self._intake = Intake(ledger.folder)
         self._source = pipeline.source
-        growing = Growing(self._source, pipeline.path(self._source.path), self._intake.columns)
-        self._feeder = Feeder(self._source, growing, self._intake)
+        self._topic: TopicFiles | None = None
+        if isinstance(self._source, TopicSource):
+            self._topic = TopicFiles(ledger.folder, self._source.topic)
+            self._feeder = Feeder(self._source, self._topic, self._intake)
+        else:
+            growing = Growing(self._source, pipeline.path(self._source.path), self._intake.columns)
+            self._feeder = Feeder(self._source, growing, self._intake)
         self._error: BaseException | None = None
         self._began = time.monotonic()
         self._batches = self._records = self._results = self._late = 0
+        self._scaling = Scaling(pipeline, time.monotonic())
         self.stopping = threading.Event()
         """Set it to have the stream stop after the batch that is under way."""
 
@@ -100,6 +111,7 @@ class Stream:
             raise error
         return {
             "batches": self._batches,
+            "batches_done": done.number + 1 if (done := self._ledger.last()) else 0,
             "records_in": self._records,
             "records": self._results,
             "late": self._late,
@@ -129,6 +141,9 @@ class Stream:
             if self._ledger.done(chunk.number) is None:
                 self._process_chunk(chunk, lines)
             self._feeder.done(chunk.number)
+            self._intake.forget(chunk.number - 1)
+            if self._topic is not None:
+                self._topic.forget(self._intake.places)
 
     def _process_chunk(self, chunk: Chunk, lines: "DataFrame") -> None:
         remembering = Remembering(self._ledger, chunk)
@@ -159,7 +174,7 @@ class Stream:
                 assert logs is not None
                 output.commit_files(logs)
                 continue
-            path = output.commit(chunk.number, places[folder], whole=whole)
+            path = output.commit(chunk.number, places[folder], whole=whole and folder != TOPIC)
             text = path if folder == self._pipeline.sink.text else text
         return text
 
@@ -169,7 +184,8 @@ class Stream:
         """The results, and whether they are the whole result anew: so they are behind an aggregate without windows."""
         records = _records(lines, self._source, chunk.columns or self._intake.columns)
         whole = False
-        for label, stage in zip(self._pipeline.labels, self._pipeline.stages, strict=True):
+        stages = self._scaling.stages(chunk.records, time.monotonic())
+        for label, stage in zip(self._pipeline.labels, stages, strict=True):
             context = Context(lines.sparkSession, self._pipeline, label, processed)
             if not isinstance(stage, Aggregate) or whole:
                 records = apply(stage, records, context)
@@ -187,9 +203,12 @@ class Stream:
         self._reporter.metrics(
             records_read=self._records, records_written=self._results, batches=self._batches, late_records=self._late
         )
+        self._reporter.metrics(batches_done=chunk.number + 1)
+        if (tasks := self._scaling.tasks) is not None:
+            self._reporter.metrics(tasks=tasks)
 
 
-def _records(lines: "DataFrame", source: Files, columns: list[str] | None) -> "DataFrame":
+def _records(lines: "DataFrame", source: Source, columns: list[str] | None) -> "DataFrame":
     from pyspark.sql import functions as F
 
     mark = F.lit(NUL)

@@ -1,36 +1,48 @@
 """Giving records to the tasks of a stage by the named hash of their keys.
 
 Spark places rows by a hash of its own. To have it place them where ours says, each row gets a token: a number that
-Spark's hash sends to exactly the task that our hash has chosen. Spark knows then that rows of one key are together,
-and shuffles them only once, also for an aggregate that follows.
+Spark's hash sends to exactly the task that our hash has chosen. Spark knows then that rows of one key are together:
+an aggregate that follows does not shuffle them again. Records keep two columns while their keys stay what they are:
+`hash`, and `token_N` where they are at N tasks.
 """
 
 import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
-__all__ = ["by_key", "tokens", "with_token"]
+__all__ = ["by_key", "token_of", "tokens", "without_place"]
 
+HASH, TOKEN = "hash", "token_"
 SEED = 42
 MASK = 0xFFFFFFFF
 
 
-def with_token(records: "DataFrame", task: "Column", tasks: int) -> "DataFrame":
-    """The records, given to `tasks` tasks as the column says (from 0), with a column `token`."""
-    from pyspark.sql import functions as F
-
-    places = F.array(*(F.lit(token) for token in tokens(tasks)))
-    return records.withColumn("token", F.element_at(places, task + 1)).repartition(tasks, "token")
-
-
 def by_key(records: "DataFrame", hash: str, tasks: int) -> "DataFrame":
-    """The records, with a column `token`, each at the task that the hash of its key names."""
+    """The records, each at the task that the hash of its key names; as they are, if they are there already."""
     from pyspark.sql import functions as F
 
-    task = F.call_function(f"tenure_{hash}", F.col("key").cast("binary")) % tasks
-    return with_token(records, task.cast("int"), tasks)
+    if f"{TOKEN}{tasks}" in records.columns:
+        return records
+    if HASH not in records.columns:
+        records = records.withColumn(HASH, F.call_function(f"tenure_{hash}", F.col("key").cast("binary")))
+    places = F.array(*(F.lit(token) for token in tokens(tasks)))
+    place = F.element_at(places, (F.col(HASH) % tasks).cast("int") + 1)
+    # The token is the expression that rows are placed by, not the other way round: so Spark can drop a placement that
+    # another one follows.
+    placed = records.drop(*token_of(records)).repartition(tasks, place)
+    return placed.withColumn(f"{TOKEN}{tasks}", place)
+
+
+def token_of(records: "DataFrame") -> list[str]:
+    """The column with the records' token, if they have one."""
+    return [name for name in records.columns if name.startswith(TOKEN)]
+
+
+def without_place(records: "DataFrame") -> "DataFrame":
+    """The records, whose keys are new."""
+    return records.select("key", "value")
 
 
 @functools.cache

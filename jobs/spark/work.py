@@ -22,6 +22,8 @@ class SparkWork(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_un
     folder: str = "."
     master: str = "local[*]"
     spark: dict[str, str] = {}
+    warm: bool = False
+    """Have it done by a warm driver."""
     console: str = ""
     """A file that a pipeline's console results are written to, instead of standard output."""
 

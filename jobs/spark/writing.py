@@ -9,10 +9,12 @@ from tenure.jobs.pipelines.spec import Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["CONSOLE", "print_text", "write"]
+__all__ = ["CONSOLE", "TOPIC", "print_text", "write"]
 
 CONSOLE = "\0console"
 """Stands for the place of text that is only printed."""
+TOPIC = "\0topic"
+"""Stands for the place of messages for a topic."""
 
 
 def write(pipeline: Pipeline, records: "DataFrame", places: dict[str, Path], *, single: bool = False) -> int:
@@ -30,7 +32,8 @@ def write(pipeline: Pipeline, records: "DataFrame", places: dict[str, Path], *, 
         found = records.sparkSession.read.schema("key string, value string").parquet(str(rows))
     for folder, place in places.items():
         if folder != pipeline.sink.parquet:
-            found.select(F.concat("key", F.lit(": "), "value")).write.mode("overwrite").text(str(place))
+            line = F.to_json(F.struct("key", "value")) if folder == TOPIC else F.concat("key", F.lit(": "), "value")
+            found.select(line).write.mode("overwrite").text(str(place))
     return int(observation.get["records"])
 
 

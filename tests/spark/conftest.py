@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    from tenure.jobs.spark.session import session
+    from tenure.jobs.spark.session import open_session
 
-    with session("local[2]", SMALL, "tests", tmp_path_factory.mktemp("spark")) as spark:
+    with open_session("local[2]", SMALL, "tests", tmp_path_factory.mktemp("spark")) as spark:
         yield spark

@@ -21,12 +21,23 @@ def frame(spark, records):
     return spark.createDataFrame(records, "key string, value string")
 
 
-def on_spark(spark, stages, records, folder=FOLDER, **options):
-    """The records after the stages; a `BadRecord`, if that is what they end with."""
+def translated(spark, stages, records, folder=FOLDER, **options):
     declared = pipeline(stages, folder=folder, **options)
-    found = frame(spark, records)
+    found = records
     for label, stage in zip(declared.labels, declared.stages, strict=True):
         found = apply(stage, found, Context(spark, declared, label))
+    return found
+
+
+def plan_of(spark, stages):
+    """How Spark would go about it; on records that it does not know at once."""
+    records = spark.read.schema("key string, value string").json(str(FOLDER))
+    return translated(spark, stages, records)._jdf.queryExecution().executedPlan().toString()
+
+
+def on_spark(spark, stages, records, folder=FOLDER, **options):
+    """The records after the stages; a `BadRecord`, if that is what they end with."""
+    found = translated(spark, stages, frame(spark, records), folder, **options)
     try:
         return sorted((row["key"], row["value"]) for row in found.select("key", "value").collect())
     except Exception as error:

@@ -7,11 +7,14 @@ from datetime import datetime
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import functions as F
 
 from tenure.jobs.pipelines import Aggregate, Command, Filter, FlatMap, Grep, Join, KeyBy, Map, Replace, Table
 from tenure.jobs.pipelines.errors import BadRecord
+from tenure.jobs.pipelines.hashing import task_of
 from tenure.jobs.spark.failures import told
-from tests.spark.helpers import in_python, on_spark, same
+from tenure.jobs.spark.tasks import by_key
+from tests.spark.helpers import frame, in_python, on_spark, plan_of, same
 
 few = settings(
     max_examples=12,
@@ -220,6 +223,38 @@ def test_command(spark, given_records, tasks):
 def test_stages_in_a_row_with_tasks(spark, given_records, hash):
     stages = [Grep("a", tasks=3), Replace(("a", "b"), tasks=2), KeyBy("value"), Aggregate("count", tasks=2), Grep("1")]
     same(spark, stages, given_records, hash=hash)
+
+
+LEFT_BEHIND = [
+    [Grep("a", tasks=3), KeyBy("value"), Aggregate("count")],
+    [Grep("a", tasks=3), Aggregate("count", per="all")],
+    [Grep("a", tasks=3), Aggregate("functions.py:longer", per="all")],
+    [Grep("a", tasks=3), Map("functions.py:doubled"), Aggregate("functions.py:longer")],
+    [Grep("a", tasks=3), Grep("b", tasks=3), Aggregate("sum", of="functions.py:amount", tasks=2)],
+]
+
+
+@pytest.mark.parametrize("stages", LEFT_BEHIND, ids=lambda stages: "-".join(stage.kind for stage in stages))
+def test_where_records_are_has_no_meaning(spark, stages):
+    given_records = [(f"key {number % 7}", f"ab {number % 5}") for number in range(50)]
+    assert same(spark, stages, given_records)
+
+
+@pytest.mark.parametrize("hash", ["fnv1", "fnv1a"])
+def test_records_are_at_the_task_that_the_hash_of_their_key_names(spark, hash):
+    given_keys = [f"input.txt:{number}" for number in range(100)] + ["", "é😀"]
+    for tasks in (1, 2, 3, 7, 32):
+        records = by_key(frame(spark, [(key, "") for key in given_keys]), hash, tasks)
+        found = {row[0]: row[1] for row in records.select("key", F.spark_partition_id()).collect()}
+        assert found == {key: task_of(key, tasks, hash) for key in given_keys}
+        assert records.rdd.getNumPartitions() == tasks
+
+
+def test_records_of_one_key_are_shuffled_once(spark):
+    stages = [Grep("a", tasks=3), Replace(("a", "b"), tasks=3), Aggregate("count", tasks=3)]
+    assert plan_of(spark, stages).count("Exchange hashpartitioning") == 1
+    stages = [Grep("a", tasks=3), Grep("b", tasks=2), Aggregate("count")]
+    assert plan_of(spark, stages).count("Exchange hashpartitioning") == 1
 
 
 def test_large_values(spark):

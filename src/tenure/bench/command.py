@@ -30,6 +30,10 @@ class NotMeasured(TryAgain):
 
 def main(arguments: list[str]) -> int:
     """Measure; 0 if every sum was right, 1 if not, 2 for wrong usage."""
+    if arguments[:1] == ["spark"]:
+        from tenure.bench import spark
+
+        return spark.main(arguments[1:])
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as ended:

@@ -1,0 +1,154 @@
+"""A warm driver: one Spark, and a session of its own for each run that is brought to it.
+
+python -m tenure.jobs.spark.warm_driver FOLDER
+"""
+
+import os
+import socket
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tenure.jobs.reporting import Reporter, load_run
+from tenure.jobs.spark.driver import do_work
+from tenure.jobs.spark.failures import told
+from tenure.jobs.spark.hashes import register_hashes
+from tenure.jobs.spark.progress import watched
+from tenure.jobs.spark.session import open_session, spark_settings
+from tenure.jobs.spark.warm import SOCKET, base_settings, own_settings
+from tenure.jobs.spark.work import SparkWork
+from tenure.scheduler.errors import Mistake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["main"]
+
+IDLE_S = 600.0
+LINE_BYTES_MAX = 4096
+
+
+def main(home: Path, idle_s: float = IDLE_S) -> int:
+    """Until no run has come for so long."""
+    work = msgspec.json.decode((home / "work.json").read_bytes(), type=SparkWork)
+    pipeline = work.declared()
+    master, settings = (pipeline.master, pipeline.spark) if pipeline else (work.master, work.spark)
+    with open_session(master, base_settings(settings), "tenure-warm", home) as spark:
+        return _Warm(spark, home, idle_s).serve()
+
+
+class _Warm:
+    def __init__(self, spark: "SparkSession", home: Path, idle_s: float) -> None:
+        self._spark, self._home, self._idle_s = spark, home, idle_s
+        self._running = 0
+        self._changing = threading.Lock()
+        self._rested = time.monotonic()
+
+    def serve(self) -> int:
+        """Take runs in until there was none for a while."""
+        path = self._home / SOCKET
+        path.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as server:
+            os.chdir(self._home)  # addresses have 107 bytes at most
+            server.bind(SOCKET)
+            server.listen(64)
+            server.settimeout(1.0)
+            while not self._is_idle():
+                try:
+                    doorman, _ = server.accept()
+                except TimeoutError:
+                    continue
+                threading.Thread(target=self._take, args=(doorman,), daemon=True).start()
+            path.unlink(missing_ok=True)
+        return 0
+
+    def _is_idle(self) -> bool:
+        with self._changing:
+            return not self._running and time.monotonic() - self._rested > self._idle_s
+
+    def _take(self, doorman: socket.socket) -> None:
+        with self._changing:
+            self._running += 1
+        try:
+            with doorman:
+                line, descriptors, _, _ = socket.recv_fds(doorman, LINE_BYTES_MAX, 3)
+                if line:
+                    code = self._run(Path(line.decode().rstrip("\n")), descriptors, doorman)
+                    doorman.sendall(str(code).encode())
+        except OSError:
+            pass  # the doorman has gone, and with it whoever wanted to know
+        finally:
+            with self._changing:
+                self._running -= 1
+                self._rested = time.monotonic()
+
+    def _run(self, run_file: Path, descriptors: list[int], doorman: socket.socket) -> int:
+        run = load_run(run_file).run
+        channel = socket.socket(fileno=descriptors[0])
+        with ExitStack() as stack:
+            stack.enter_context(channel)
+            console = stack.enter_context(os.fdopen(descriptors[1], "w", encoding="utf-8"))
+            stack.enter_context(os.fdopen(descriptors[2], "w"))
+            reporter = stack.enter_context(Reporter(run, channel, run_file.parent))
+            try:
+                reporter.result(self._work(reporter, console, doorman))
+            except Exception as error:  # noqa: BLE001  # whatever it is, its job is told
+                reporter.error(told(error), final=isinstance(error, Mistake))
+                return 2 if isinstance(error, Mistake) else 1
+        return 0
+
+    def _work(self, reporter: Reporter, console: Any, doorman: socket.socket) -> Any:
+        work = msgspec.convert(reporter.run.work, SparkWork)
+        context = self._spark.sparkContext
+        forget_modules(work.folder)
+        spark = self._spark.newSession()
+        pipeline = work.declared()
+        settings = spark_settings("", own_settings(pipeline.spark if pipeline else work.spark))
+        for name, value in own_settings(settings).items():
+            spark.conf.set(name, value)
+        register_hashes(spark, self._home)
+        tag = reporter.run.tag
+        context.setJobGroup(tag, reporter.run.job, interruptOnCancel=True)
+        context.environment["TENURE_WARM_RUN"] = tag  # Python workers of its own, so that they import anew
+        over = threading.Event()
+        cancel = lambda: context.cancelJobGroup(tag)  # noqa: E731
+        reporter.on_cancel(cancel)
+        threading.Thread(target=_cancel_when_gone, args=(doorman, over, cancel), daemon=True).start()
+        try:
+            with watched(spark, reporter, group=tag):
+                return do_work(work, spark, reporter, console)
+        finally:
+            over.set()
+
+
+def _cancel_when_gone(doorman: socket.socket, over: threading.Event, cancel: Any) -> None:
+    """The doorman says nothing more; when it is at its end, it was killed."""
+    while not over.wait(0.2):
+        try:
+            if doorman.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) == b"":
+                cancel()
+                return
+        except BlockingIOError:
+            continue
+        except OSError:
+            return
+
+
+def forget_modules(folder: str) -> None:
+    """What was imported from there is imported anew: it may have changed since the last run."""
+    from tenure.jobs.pipelines.functions import forget_files
+
+    forget_files()
+    root = str(Path(folder).resolve()) + os.sep
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(root) and not name.startswith("tenure."):
+            del sys.modules[name]
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), *(float(number) for number in sys.argv[2:])))

@@ -1,0 +1,123 @@
+"""`tenure bench spark`: what pipelines cost, how quick a warm submission is, and whether they survive kills.
+
+Each measurement verifies its results; the last line has runs, wrong, doubled_drivers, orphans, overhead_ratio,
+command_records_per_s and warm_start_s.
+"""
+
+import argparse
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import trio
+
+import tenure
+from tenure.bench.figures import shown
+from tenure.bench.spark_kills import Verdict, run_with_kills
+
+__all__ = ["main"]
+
+MEASUREMENTS = ("overhead", "command", "warm", "kills")
+TIMEOUT_S = 3600.0
+WITHIN_S = 12.0
+APPLICATION = Path(__file__).parent / "spark_application.py"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure; 0 if every result was right, 1 if not, 2 for wrong usage."""
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 2
+    names = options.only.split(",") if options.only else list(MEASUREMENTS)
+    if unknown := [name for name in names if name not in MEASUREMENTS]:
+        _say(f"tenure bench spark: no measurement {unknown[0]!r}; there are {', '.join(MEASUREMENTS)}.")
+        return 2
+    results: dict[str, Any] = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
+    for name in names:
+        if name == "kills":
+            figures = trio.run(_kills, options.kills, options.seed)
+        elif name == "warm":
+            from tenure.bench.spark_warm import measure_warm_start
+
+            figures = trio.run(measure_warm_start)
+        else:
+            figures = _in_own_process(name)
+        _say(f"{name}: {shown(figures)}")
+        results |= figures
+    print(json.dumps(results) if options.json else shown(results))  # noqa: T201
+    return 1 if results.get("wrong") or results.get("doubled_drivers") or results.get("orphans") else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tenure bench spark", description="Measure pipelines on Spark.")
+    parser.add_argument("--only", metavar="NAME,…", help=f"only these of {', '.join(MEASUREMENTS)}")
+    parser.add_argument("--kills", type=int, default=6, metavar="N", help="runs in which something is killed")
+    parser.add_argument("--seed", type=int, default=None, help="what is killed, and when")
+    parser.add_argument("--json", action="store_true", help="print JSON as the last line")
+    return parser
+
+
+def _in_own_process(name: str) -> dict[str, Any]:
+    folder = str(Path(tenure.__file__).parents[1])
+    path = os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)
+    command = [sys.executable, "-m", "tenure.jobs.spark.measuring", name]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": path}, timeout=TIMEOUT_S, check=True
+    )
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+async def _kills(runs: int, seed: int | None) -> dict[str, Any]:
+    """So many runs, in turn as a batch and as a stream, each with one kill, on three members and two nodes."""
+    from tenure.testing import Cluster
+
+    seed = secrets.randbelow(2**32) if seed is None else seed
+    random = Random(seed)
+    verdicts: list[Verdict] = []
+    with tempfile.TemporaryDirectory(prefix="tenure-kills-") as name:
+        async with Cluster(nodes=2, members=3, grid="hazelcast", app=str(APPLICATION)) as cluster:
+            for number in range(runs):
+                verdicts.append(await _one(cluster, Path(name), number, random))
+                _say(f"run {number + 1} of {runs}: {verdicts[-1]}")
+    return {
+        "seed": seed,
+        "runs": len(verdicts),
+        "wrong": sum(not verdict.right for verdict in verdicts),
+        "doubled_drivers": sum(verdict.drivers_at_once > 1 for verdict in verdicts),
+        "orphans": sum(len(verdict.orphans) for verdict in verdicts),
+    }
+
+
+async def _one(cluster: "tenure.testing.Cluster", folder: Path, number: int, random: Random) -> Verdict:
+    async def kill_node() -> None:
+        await cluster.kill(random.choice(await cluster.nodes()))
+        await cluster.add_node()
+
+    async def kill_member() -> None:
+        await cluster.kill_member(random.choice(await cluster.members()))
+        await cluster.add_member()
+
+    async with cluster.client() as client:
+        return await run_with_kills(
+            client,
+            f"run-{number}",
+            folder / str(number),
+            random,
+            streaming=bool(number % 2),
+            kills=1,
+            within_s=WITHIN_S,
+            others={"node": kill_node, "member": kill_member},
+        )
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201

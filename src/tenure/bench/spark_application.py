@@ -1,0 +1,3 @@
+"""What the nodes of `tenure bench spark` run."""
+
+import tenure.jobs.spark.types  # noqa: F401

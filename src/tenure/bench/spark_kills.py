@@ -1,0 +1,226 @@
+"""One run of a pipeline in which something is killed with -9 at a random moment, and what became of its output.
+
+The pipeline has an external command, shuffles and an aggregate; as a batch, and as a stream. In the end its output is
+compared with what the same records give without Spark. All the time it is looked who works: drivers of one job at
+once are never more than one, and when it is over, no process of it is left.
+"""
+
+import os
+import shutil
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import trio
+
+from tenure.jobs.pipelines import Aggregate, Command, KeyBy, Pipeline, Sink, Text
+from tenure.jobs.reporting import RUN_TAG
+from tenure.jobs.spark.launching import DRIVER
+
+if TYPE_CHECKING:
+    from tenure.clients.client import Client
+
+__all__ = ["TARGETS", "Verdict", "expected", "make_pipeline", "run_with_kills", "written"]
+
+RECORDS, KEYS = 3000, 17
+DEADLINE_S = 600.0
+LOOK_EVERY_S = 0.05
+OPERATOR = """#!/usr/bin/env perl
+# Forwards every record; slowly enough to be killed at work.
+my $n = 0;
+while (my $key = <STDIN>) {
+    my $value = <STDIN>;
+    select(undef, undef, undef, 0.05) if ++$n % 50 == 0;
+    print "forward\\n", $key, $value;
+}
+"""
+
+
+@dataclass
+class Verdict:
+    """What became of one run."""
+
+    kills: list[str] = field(default_factory=list)
+    """What was killed, of what was there to be."""
+    status: str = ""
+    error: str = ""
+    right: bool = False
+    drivers_at_once: int = 0
+    attempts: int = 0
+    orphans: list[str] = field(default_factory=list)
+
+
+# -- the pipeline --------------------------------------------------------------------------------------
+
+
+def make_pipeline(folder: Path, *, streaming: bool) -> Pipeline:
+    """A pipeline over records that it writes first."""
+    folder.mkdir(parents=True)
+    with (folder / "input.txt").open("w") as file:
+        file.writelines(f"user{number % KEYS} {number}\n" for number in range(RECORDS))
+    (folder / "operator.pl").write_text(OPERATOR)
+    (folder / "operator.pl").chmod(0o755)
+    stream: dict[str, Any] = {"stream": True, "idle_s": 1.0, "max_batch_records": RECORDS // 6} if streaming else {}
+    user, number = {"regex": r"^(\S+)"}, {"regex": r"(\d+)$"}
+    return Pipeline(
+        name="kills",
+        source=Text("input.txt", **stream),
+        stages=[Command("./operator.pl", tasks=2), KeyBy(user), Aggregate("sum", of=number, tasks=2)],
+        sink=Sink(text="out"),
+        master="local[2]",
+        spark={"spark.driver.memory": "1g"},
+        folder=str(folder),
+    )
+
+
+def expected() -> dict[str, str]:
+    """What it gives."""
+    sums = dict.fromkeys((f"user{key}" for key in range(KEYS)), 0)
+    for number in range(RECORDS):
+        sums[f"user{number % KEYS}"] += number
+    return {user: str(total) for user, total in sums.items()}
+
+
+def written(folder: Path) -> list[tuple[str, ...]]:
+    """What it has written."""
+    lines = [line for part in (folder / "out").glob("part-*") for line in part.read_text().splitlines()]
+    return sorted(tuple(line.split(": ", 1)) for line in lines)
+
+
+# -- who is there --------------------------------------------------------------------------------------
+
+
+def processes_of(run: str) -> list[tuple[psutil.Process, str]]:
+    """All processes of all attempts, and what they are."""
+    mark = f"{RUN_TAG}={run}.".encode()
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if any(entry.startswith(mark) for entry in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")):
+                found.append((process, _kind(process.cmdline())))
+        except (OSError, psutil.Error):
+            continue  # it has ended, or is somebody else's
+    return found
+
+
+MARKS = {"driver": DRIVER, "jvm": "SparkSubmit", "worker": "pyspark.daemon", "command": "operator.pl"}
+
+
+def _kind(command: list[str]) -> str:
+    text = " ".join(command)
+    return next((kind for kind, mark in MARKS.items() if mark in text), "wrapper")
+
+
+# -- killing -------------------------------------------------------------------------------------------
+
+TARGETS = ("driver", "jvm", "worker", "command")
+"""The kinds of process that a run has. (`node` and `member` are the cluster's.)"""
+
+
+async def run_with_kills(
+    client: "Client",
+    id: str,
+    folder: Path,
+    random: Random,
+    *,
+    streaming: bool,
+    kills: int,
+    within_s: float,
+    others: dict[str, Callable[[], Awaitable[object]]],
+) -> Verdict:
+    """Run it, and kill so often, each time something else, within so many seconds of there being a driver."""
+    from tenure.jobs.spark.types import PipelineJob, parameters
+
+    verdict = Verdict()
+    pipeline = make_pipeline(folder, streaming=streaming)
+    await client.schedule(PipelineJob, id=id, **parameters(pipeline), attempts_max=5 + kills, first_delay_s=0.1)
+    run = await _run_of(client, id)
+    with trio.move_on_after(DEADLINE_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch_drivers, run, verdict)
+            nursery.start_soon(_kill, run, random, kills, within_s, others, verdict)
+            await _ended(client, id, verdict)
+            nursery.cancel_scope.cancel()
+    verdict.orphans = await _orphans(run)
+    found = written(folder)
+    verdict.right = found == sorted(expected().items())
+    if verdict.right:
+        shutil.rmtree(folder, ignore_errors=True)
+    return verdict
+
+
+async def _run_of(client: "Client", id: str) -> str:
+    """The name that the tags of all attempts begin with."""
+    while True:
+        description = await client.describe(id)
+        if description["activities"]:
+            return description["activities"][0]["tag"].rpartition(".")[0]
+        await trio.sleep(LOOK_EVERY_S)
+
+
+async def _ended(client: "Client", id: str, verdict: Verdict) -> None:
+    from tenure.scheduler.errors import TryAgain
+
+    while True:
+        try:
+            activity = (await client.describe(id))["activities"][0]
+        except TryAgain:
+            continue  # its node has just been killed
+        verdict.status, verdict.error, verdict.attempts = activity["status"], activity["error"], activity["attempt"]
+        if activity["ended_ms"]:
+            return
+        await trio.sleep(0.2)
+
+
+async def _watch_drivers(run: str, verdict: Verdict) -> None:
+    while True:
+        found = await trio.to_thread.run_sync(processes_of, run)
+        drivers = sum(kind == "driver" for _, kind in found)
+        verdict.drivers_at_once = max(verdict.drivers_at_once, drivers)
+        await trio.sleep(LOOK_EVERY_S)
+
+
+async def _kill(
+    run: str,
+    random: Random,
+    kills: int,
+    within_s: float,
+    others: dict[str, Callable[[], Awaitable[object]]],
+    verdict: Verdict,
+) -> None:
+    targets = random.sample([*TARGETS, *others], k=min(kills, len(TARGETS) + len(others)))
+    for target in targets:
+        await _driver_there(run)
+        await trio.sleep(random.uniform(0, within_s))
+        if target in others:
+            await others[target]()
+            verdict.kills.append(target)
+            continue
+        there = [process for process, kind in await trio.to_thread.run_sync(processes_of, run) if kind == target]
+        if there:
+            os.kill(random.choice(there).pid, signal.SIGKILL)
+            verdict.kills.append(target)
+        else:
+            verdict.kills.append(f"no {target} was there")
+
+
+async def _driver_there(run: str) -> None:
+    while True:
+        found = await trio.to_thread.run_sync(processes_of, run)
+        if any(kind == "driver" for _, kind in found):
+            return
+        await trio.sleep(LOOK_EVERY_S)
+
+
+async def _orphans(run: str) -> list[str]:
+    left = await trio.to_thread.run_sync(processes_of, run)
+    for _ in range(100):
+        if not left:
+            break
+        await trio.sleep(0.1)
+        left = await trio.to_thread.run_sync(processes_of, run)
+    return [f"{kind} {process.pid}" for process, kind in left]

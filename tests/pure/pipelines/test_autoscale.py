@@ -1,0 +1,50 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenure.jobs.pipelines.autoscale import Autoscale, Scaler
+from tenure.jobs.pipelines.errors import BadOption
+
+MARKS = Autoscale(low=10, high=100, tasks_max=4)
+
+
+def followed(rates, tasks=1, every_s=1.0):
+    scaler = Scaler(MARKS, tasks, 0.0)
+    return [scaler.follow(rate, number * every_s) for number, rate in enumerate(rates, 1)]
+
+
+def test_more_tasks_above_the_high_mark_one_after_each_settling_time():
+    assert followed([1000] * 21) == [1] * 4 + [2] * 5 + [3] * 5 + [4] * 7
+
+
+def test_fewer_below_the_low_mark():
+    assert followed([0] * 21, tasks=4) == [4] * 4 + [3] * 5 + [2] * 5 + [1] * 7
+
+
+def test_no_change_in_between():
+    assert followed([90] * 50, tasks=2) == [2] * 50
+
+
+def test_a_rate_that_fits_more_tasks_settles_there():
+    assert followed([250] * 50)[-1] == 3
+    assert followed([250] * 50, tasks=4)[-1] == 4
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 10**6), max_size=100), st.integers(0, 10))
+def test_never_more_or_fewer_than_allowed_nor_sooner(rates, tasks):
+    found = [max(1, min(4, tasks)), *followed(rates, tasks)]
+    assert all(1 <= number <= 4 for number in found)
+    changes = [at for at, (before, after) in enumerate(pairwise(found)) if before != after]
+    assert all(abs(found[at + 1] - found[at]) == 1 for at in changes)
+    assert all(later - sooner >= 5 for sooner, later in pairwise(changes))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "tasks_min", "tasks_max"), [(5, 5, 1, 2), (9, 5, 1, 2), (-1, 5, 1, 2), (1, 5, 0, 2), (1, 5, 3, 2)]
+)
+def test_marks_that_can_not_be_meant(low, high, tasks_min, tasks_max):
+    with pytest.raises(BadOption, match="autoscale needs"):
+        Autoscale(low=low, high=high, tasks_min=tasks_min, tasks_max=tasks_max)

@@ -1,0 +1,145 @@
+"""Topics as sources and sinks of pipelines: between the topic and the files that the driver sees, by fake drivers."""
+
+import json
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tenure
+from tenure.jobs.pipelines import Grep, Pipeline, Sink, Text, TopicSource
+from tenure.jobs.pipelines.growing import Place
+from tenure.jobs.pipelines.topics import TopicFiles, read_some, write_messages
+from tenure.jobs.spark.types import PipelineJob, parameters
+from tenure.testing import Cluster
+
+
+@tenure.job("test-listener")
+class Listener(tenure.Job):
+    heard: list[str] = []
+
+    def on_start(self, ctx: tenure.Context) -> None:
+        ctx.subscribe("results")
+
+    def on_message(self, ctx: tenure.Context, message: dict[str, str]) -> None:
+        self.heard.append(message["value"])
+
+
+def pipeline(tmp_path, source, **sink):
+    return Pipeline(name="p", source=source, stages=[Grep("a")], sink=Sink(**sink), folder=str(tmp_path))
+
+
+def lines(files, places=None):
+    return [(line.key, line.text) for line in files.new_lines(places or {})]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 5), max_size=10), st.randoms(use_true_random=False))
+def test_messages_are_read_once_each_however_often_they_are_written(tmp_path_factory, groups, luck):
+    state = tmp_path_factory.mktemp("state")
+    files, places, found, committed, pending = TopicFiles(state, "t"), {}, [], 0, []
+    number = 0
+    for group in groups:
+        pending += [str(number + offset) for offset in range(group)]
+        number += group
+        count = write_messages(state, committed, pending)
+        if luck.random() < 0.6:  # else the turn was not committed, and is tried again, with what has come meanwhile
+            committed, pending = committed + count, pending[count:]
+        for line in files.new_lines(places):
+            found.append(line.text)
+            places[line.file] = line.place
+        if luck.random() < 0.5:
+            files.forget(places)
+    assert found == [str(number) for number in range(len(found))]
+    assert len(found) >= committed
+
+
+def test_a_gap_is_waited_for(tmp_path):
+    files = TopicFiles(tmp_path, "t")
+    write_messages(tmp_path, 2, ["2"])
+    assert lines(files) == []
+    write_messages(tmp_path, 0, ["0", "1"])
+    assert lines(files) == [("t:0", "0"), ("t:1", "1"), ("t:2", "2")]
+    assert lines(files, {"t": Place(0, 1)}) == [("t:1", "1"), ("t:2", "2")]
+
+
+def test_results_are_read_in_parts(tmp_path):
+    (tmp_path / "part").write_text("1\n2\n3\n")
+    assert read_some(tmp_path / "part", 0, 2) == ([b"1\n", b"2\n"], 4)
+    assert read_some(tmp_path / "part", 4, 2) == ([b"3\n"], 6)
+    assert read_some(tmp_path / "part", 6, 2) == ([], 6)
+    assert read_some(tmp_path / "nowhere", 0, 2) == ([], 0)
+
+
+async def test_what_is_published_to_the_topic_is_in_files_once(tmp_path, autojump_clock):
+    declared = pipeline(tmp_path, TopicSource("orders"), text="out")
+    async with Cluster(partitions=4) as cluster, cluster.client() as client:
+        await client.schedule(PipelineJob, id="p", **parameters(declared), on_demand=True)
+        await client.state("p")
+        for number in range(50):
+            await client.publish(tenure.Topic("orders"), {"n": number})
+            if number == 20:
+                await cluster.kill((await cluster.nodes())[0])
+                await cluster.add_node()
+        state = await client.state("p")
+        while state.taken < 50:
+            await client.publish("p", {"write": True})
+            state = await client.state("p")
+        assert state.untaken == []
+    found = lines(TopicFiles(declared.state_folder, "orders"))
+    assert found == [(f"orders:{number}", json.dumps({"n": number}, separators=(",", ":"))) for number in range(50)]
+
+
+async def test_results_of_a_batch_are_published_once(tmp_path, autojump_clock):
+    declared = pipeline(tmp_path, Text("in"), topic="results")
+    (tmp_path / "in").write_text("a\n")
+    parts = [tmp_path / "part-0", tmp_path / "part-1"]
+    for number, part in enumerate(parts):
+        values = range(number * 1200, (number + 1) * 1200)
+        part.write_text("".join(json.dumps({"key": "k", "value": str(value)}) + "\n" for value in values))
+    async with Cluster(nodes=1, partitions=4) as cluster, cluster.client() as client:
+        await client.schedule(Listener, id="listener")
+        await client.state("listener")
+        await client.schedule(PipelineJob, id="p", **parameters(declared))
+        run = await cluster.launched()
+        await run.succeed({"topic_results": [str(part) for part in parts]})
+        state = await client.state("p")
+        while state.outgoing or state.published:
+            state = await client.state("p")
+        heard = (await client.state("listener")).heard
+    assert heard == [str(number) for number in range(2400)]
+    assert not any(part.exists() for part in parts)
+
+
+async def test_results_of_a_stream_are_published_as_its_batches_come(tmp_path, autojump_clock):
+    declared = pipeline(tmp_path, Text("in", stream=True), topic="results")
+    folder = declared.state_folder / "results"
+    folder.mkdir(parents=True)
+    async with Cluster(nodes=1, partitions=4) as cluster, cluster.client() as client:
+        await client.schedule(Listener, id="listener")
+        await client.state("listener")
+        await client.schedule(PipelineJob, id="p", **parameters(declared))
+        run = await cluster.launched()
+        for number in (0, 2):  # batch 1 had no results
+            (folder / f"part-{number:09}").write_text(json.dumps({"key": "k", "value": str(number)}) + "\n")
+            await run.report(metrics={"batches_done": number + 1})
+        await trio.sleep(10)
+        assert (await client.state("listener")).heard == ["0", "2"]
+        await run.succeed({"batches_done": 3})
+        state = await client.state("p")
+        assert (await client.state("listener")).heard == ["0", "2"]
+        assert state.batches == 3
+    assert list(folder.iterdir()) == []
+
+
+async def test_orders_still_are(tmp_path, autojump_clock):
+    declared = pipeline(tmp_path, Text("in"), text="out")
+    async with Cluster(nodes=1, partitions=4) as cluster, cluster.client() as client:
+        await client.schedule(PipelineJob, id="p", **parameters(declared), on_demand=True)
+        assert await client.ask("p", {"start": {"source": {"text": "other"}}}) == {"started": "run-1"}
+        run = await cluster.launched()
+        assert run.work["pipeline"]["source"] == {"text": "other"}
+        assert await client.ask("p", {"cancel": True}) == {"cancelled": True}
+        with pytest.raises(tenure.JobFailed, match="is an order"):
+            await client.ask("p", {"strat": {}})
