@@ -147,6 +147,10 @@ class Reporter:
         self._say({"error": text, "traceback": trace[-100_000:], "final": final})
         self._has_said_last = True
 
+    def pass_on(self, line: dict[str, Any]) -> None:
+        """Say what another process has said to this one, as it said it; not what waits for an answer."""
+        self._say(line)
+
     # -- what waits for the job -------------------------------------------------------------------
 
     def note(self, name: str, value: Any, *, timeout_s: float = ANSWER_DEADLINE_S) -> None:

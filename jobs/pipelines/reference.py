@@ -20,6 +20,7 @@ from tenure.jobs.pipelines.records import Record, records_of, rows_of
 from tenure.jobs.pipelines.sources import Files
 from tenure.jobs.pipelines.spec import Pipeline
 from tenure.jobs.pipelines.stages import (
+    BACKREFERENCE,
     Aggregate,
     Command,
     Filter,
@@ -63,9 +64,14 @@ def _(stage: Grep, records: Iterable[Record], folder: Path) -> Iterator[Record]:
 def _(stage: Replace, records: Iterable[Record], folder: Path) -> Iterator[Record]:
     old, new = stage.replace
     if stage.regex:
-        pattern, groups = compiled(old, "replace"), re.sub(r"\\(\d)", r"\\g<\1>", new)
+        pattern, groups = compiled(old, "replace"), BACKREFERENCE.sub(_group_reference, new)
         return ((key, pattern.sub(groups, value)) for key, value in records)
     return ((key, value.replace(old, new)) for key, value in records)
+
+
+def _group_reference(found: re.Match[str]) -> str:
+    """As Python wants it where another digit may follow; a doubled backslash stays one."""
+    return f"\\g<{found[1]}>" if found[1] else found[0]
 
 
 @apply.register

@@ -1,8 +1,9 @@
 """The program that does a job's work on Spark: a process of its own, that tells its job how it goes.
 
-    python -m tenure.jobs.spark.driver [PIPELINE.toml]
+    python -m tenure.jobs.spark.driver [PIPELINE.toml | --relay FOLDER]
 
-What is to be done comes from the run file that its wrapper names (see `tenure.jobs.reporting`); by hand, from TOML.
+What is to be done comes from the run file that its wrapper names (see `tenure.jobs.reporting`); by hand, from TOML;
+on a cluster, from a folder (see `relay`).
 """
 
 import sys
@@ -16,12 +17,13 @@ import msgspec
 from tenure.jobs.pipelines.check import check
 from tenure.jobs.pipelines.functions import load_function
 from tenure.jobs.pipelines.spec import Pipeline, load_pipeline
-from tenure.jobs.reporting import Reporter
+from tenure.jobs.reporting import Reporter, load_run
 from tenure.jobs.spark.batch import Attempt, run_batch
 from tenure.jobs.spark.control import controlled
 from tenure.jobs.spark.current import reporting
 from tenure.jobs.spark.failures import told
 from tenure.jobs.spark.progress import watched
+from tenure.jobs.spark.relay import relayed
 from tenure.jobs.spark.scaling import allocation
 from tenure.jobs.spark.session import open_session
 from tenure.jobs.spark.stream import run_stream
@@ -37,7 +39,16 @@ __all__ = ["do_work", "main", "run_pipeline"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes: 0 done, 1 failed, 2 refused."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    with Reporter.from_environment() as reporter:
+    if arguments[:1] == ["--relay"]:
+        folder = Path(arguments[1])
+        run = load_run(folder / "run.json").run
+        with relayed(folder, run.orphan_after_s) as channel:
+            return _report((), Reporter(run, channel))
+    return _report(arguments, Reporter.from_environment())
+
+
+def _report(arguments: Sequence[str], to: Reporter) -> int:
+    with to as reporter:
         try:
             reporter.result(_do(arguments, reporter))
         except Exception as error:  # noqa: BLE001  # whatever it is, its job is told

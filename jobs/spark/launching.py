@@ -9,8 +9,10 @@ import msgspec
 from tenure.jobs.folders import state_folder
 from tenure.jobs.kinds import Command
 from tenure.jobs.pipelines.check import check
+from tenure.jobs.pipelines.errors import BadOption
 from tenure.jobs.pipelines.functions import load_function
 from tenure.jobs.spark.java import find_java_home, need_pyspark
+from tenure.jobs.spark.managers import is_elsewhere, manager_of
 from tenure.jobs.spark.session import spark_settings
 from tenure.jobs.spark.work import SparkWork
 from tenure.scheduler.activities_port import LaunchRefused, Run
@@ -19,6 +21,7 @@ from tenure.scheduler.errors import Mistake, TenureError
 __all__ = ["DRIVER", "command"]
 
 DRIVER = "tenure.jobs.spark.driver"
+SUBMISSION = "tenure.jobs.spark.submission"
 DOORMAN = "tenure.jobs.spark.warm_doorman"
 
 
@@ -29,10 +32,13 @@ def command(run: Run) -> Command:
         need_pyspark()
         java_home = find_java_home()
         _check(work, run)
+        elsewhere = _is_elsewhere(work)
     except (TenureError, msgspec.ValidationError) as error:
         raise LaunchRefused(f"{type(error).__name__}: {error}") from error
     path = os.pathsep.join([str(Path(work.folder).absolute()), *filter(None, [os.environ.get("PYTHONPATH")])])
     env = {"JAVA_HOME": str(java_home), "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+    if elsewhere:
+        return Command(argv=[sys.executable, "-m", SUBMISSION], env=env)
     if work.script:
         settings = spark_settings(work.master, work.spark, run.job or "tenure")
         env["PYSPARK_SUBMIT_ARGS"] = _submit_arguments(settings)
@@ -52,6 +58,18 @@ def _check(work: SparkWork, run: Run) -> None:
         load_function(work.function, folder)
     elif work.script and not (folder / work.script).is_file():
         raise Mistake(f"there is no script {folder / work.script}")
+
+
+def _is_elsewhere(work: SparkWork) -> bool:
+    """Whether the driver runs on the cluster. Raises `BadOption`."""
+    pipeline = work.declared()
+    master, settings = (pipeline.master, pipeline.spark) if pipeline else (work.master, work.spark)
+    if not is_elsewhere(master, settings):
+        return False
+    manager_of(master, settings)
+    if work.warm:
+        raise BadOption("a warm driver runs at the node: leave warm or spark.submit.deployMode out")
+    return True
 
 
 def _submit_arguments(settings: dict[str, str]) -> str:

@@ -1,5 +1,6 @@
 """`tenure spark`: pipelines, and other jobs on Spark."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,6 +59,7 @@ def submit(
     id: str = "",
     overwrite: Flag = False,
     master: str | None = None,
+    at: datetime | None = None,
     cron: str = "",
     tz: str = "UTC",
     after: Annotated[list[str] | None, Parameter(negative="")] = None,
@@ -77,10 +79,12 @@ def submit(
         Replace output that is there already, once the new one is complete.
     master
         Where Spark runs, instead of what the file says.
+    at
+        Run it then, once: 2026-03-01T03:00, in the zone of tz.
     cron
         Run it again and again, as a cron expression says.
     tz
-        The time zone of the cron expression.
+        The time zone of `at` and of the cron expression.
     after
         Run it when these jobs have finished.
     overlap
@@ -94,8 +98,8 @@ def submit(
         raise Usage(f"--overlap is skip, queue or cancel, not {overlap!r}.")
     declared = _declared(pipeline, overwrite, master)
     id = id or declared.name
-    given = {"cron": cron, "tz": tz, "after": after or [], "overlap": overlap, "on_demand": on_demand}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value}
+    when = {"at": at and _in_zone(at, tz), "cron": cron, "tz": tz, "after": after or [], "on_demand": on_demand}
+    options: dict[str, Any] = {name: value for name, value in when.items() if value} | {"overlap": overlap}
     on_cluster(connection, submitted, declared, id, options)
     _done(connection, {"submitted": id}, f"{id} is submitted: see `tenure spark list`.")
     return Exit.DONE
@@ -208,6 +212,15 @@ def _declared(path: Path, overwrite: bool, master: str | None) -> "Pipeline":
     need_pyspark()
     find_java_home()
     return declared
+
+
+def _in_zone(at: datetime, tz: str) -> datetime:
+    from zoneinfo import ZoneInfo
+
+    try:
+        return at if at.tzinfo is not None else at.replace(tzinfo=ZoneInfo(tz))
+    except (KeyError, OSError, ValueError) as error:
+        raise Usage(f"There is no time zone {tz!r}: write one like Europe/Paris.") from error
 
 
 def _done(connection: Connection, result: dict[str, Any], sentence: str) -> None:
