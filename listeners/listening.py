@@ -5,8 +5,9 @@ from contextlib import asynccontextmanager
 
 from tenure.listeners.entries import DefinitionEntries, InboxEntries
 from tenure.listeners.ownership import OwnershipChanges
+from tenure.scheduler.assignment import ASSIGNMENT
 from tenure.scheduler.grid.port import Map
-from tenure.scheduler.node import ASSIGNMENT, Node
+from tenure.scheduler.node import Node
 
 __all__ = ["listening"]
 

@@ -9,11 +9,16 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from tenure.scheduler.grid.port import Ownership
+from tenure.scheduler.load import Load
 
-__all__ = ["NODE_PREFIX", "Assignment", "NodeInfo", "assign"]
+__all__ = ["ASSIGNMENT", "NODE_PREFIX", "Assignment", "NodeInfo", "assign", "is_settled"]
 
 NODE_PREFIX = b"node/"
 """What the keys of heartbeats begin with."""
+
+
+ASSIGNMENT = b"assignment"
+"""The key of the published value, in the map of nodes."""
 
 
 class NodeInfo(Struct, frozen=True):
@@ -40,6 +45,8 @@ class NodeInfo(Struct, frozen=True):
     """The version of the assignment that it has seen."""
     born: int = 0
     """When its process began, on its host's clock: with `pid`, which process it is."""
+    load: Load = Load()
+    """How much it has to do."""
 
 
 class Assignment(Struct, frozen=True):
@@ -72,6 +79,13 @@ def assign(current: tuple[str, ...], ownership: Ownership, nodes: Iterable[NodeI
     for candidates, partitions in sorted(groups.items(), key=lambda group: (len(group[0]), group[0])):
         _spread(owners, current, candidates, partitions, load)
     return tuple(owners)
+
+
+def is_settled(node: NodeInfo, published: Assignment, ownership: Ownership, nodes: Iterable[NodeInfo]) -> bool:
+    """Does this node serve what it is to serve, and will it stay so as long as nobody comes or goes?"""
+    owners = assign(published.owners, ownership, nodes)
+    mine = {partition for partition, owner in enumerate(owners) if owner == node.id}
+    return owners == published.owners and mine <= {*node.owned, *node.lost}
 
 
 def _able(nodes: list[NodeInfo]) -> list[NodeInfo]:

@@ -17,6 +17,7 @@ from tenure.scheduler.turnid import EVENTS, turn_id
 from tenure.scheduler.wire import Envelope, Kind, Timer
 
 if TYPE_CHECKING:
+    from tenure.scheduler.assignment import NodeInfo
     from tenure.scheduler.live import Live
     from tenure.scheduler.turns import Turns
 
@@ -100,6 +101,11 @@ class Context:
     def now(self) -> datetime:
         """The node's time."""
         return datetime.fromtimestamp(self._turns.now_ms() / 1000, UTC)
+
+    @property
+    def nodes(self) -> "list[NodeInfo]":
+        """The nodes that live, by id, with their load; as the node of this turn saw them a moment ago."""
+        return sorted(self._turns.host.live_nodes(), key=lambda node: node.id)
 
     @property
     def log(self) -> Any:

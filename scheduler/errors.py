@@ -30,6 +30,7 @@ __all__ = [
     "Undecodable",
     "UnknownJob",
     "UnknownJobType",
+    "UnknownNode",
     "UnreadableFormat",
     "WrongType",
 ]
@@ -72,6 +73,10 @@ class ClientClosed(Final):
 
 class UnknownJob(Final):
     """There is no job of this id."""
+
+
+class UnknownNode(Final):
+    """There is no node of this id or name."""
 
 
 class JobRemoved(UnknownJob):

@@ -1,9 +1,10 @@
 """What a tenure gets from its node."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -13,6 +14,9 @@ from tenure.scheduler.jobtype import JobType, Registry, unpickled_type
 from tenure.scheduler.keys import partition_of
 from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.wire import JobRecord
+
+if TYPE_CHECKING:
+    from tenure.scheduler.assignment import NodeInfo
 
 __all__ = ["Host"]
 
@@ -41,6 +45,10 @@ class Host:
     """For what an operator must see."""
     launchers: Mapping[str, Launcher] = field(default_factory=dict)
     """What runs activities here, by kind."""
+    cpu_s: Callable[[], float] = lambda: 0.0
+    """Processor time that this process has used; a node that shares its process with others knows none."""
+    live_nodes: "Callable[[], Collection[NodeInfo]]" = tuple
+    """The nodes that live, as far as this one sees."""
 
     def __post_init__(self) -> None:
         self._serials = itertools.count(1)

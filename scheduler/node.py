@@ -10,19 +10,20 @@ from typing import Any, Protocol
 
 import trio
 
-from tenure.scheduler.assignment import NODE_PREFIX, Assignment, NodeInfo, assign
+from tenure.scheduler.assignment import ASSIGNMENT, NODE_PREFIX, Assignment, NodeInfo, assign
 from tenure.scheduler.errors import TenureError
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.handoffs import Handoffs
 from tenure.scheduler.heard import Heard
 from tenure.scheduler.host import Host
+from tenure.scheduler.load import Meter
+from tenure.scheduler.orders import ORDER_PREFIX, Order
 from tenure.scheduler.serving import Serving
 from tenure.scheduler.tenure import Tenure
 from tenure.scheduler.wire import decode, encode
 
 __all__ = ["Listening", "Neighbours", "Node"]
 
-ASSIGNMENT = b"assignment"
 LEADER_PATIENCE_BEATS = 8
 LATENESS_FADES, LATENESS_SHARED = 0.8, 4
 """By how much our own lateness counts less with each beat; and how many times of it others are forgiven."""
@@ -71,12 +72,16 @@ class Node:
         self.nodes: dict[str, NodeInfo] = {}
         """The live nodes, as this one sees them."""
         self.draining = False
+        self.told_to_leave = trio.Event()
+        """Somebody wants this node to go (see `tenure.scheduler.orders`)."""
         self._listening = listening
         self.handoffs = Handoffs(self)
         self._serving: dict[int, Serving] = {}
         self._beats: dict[str, tuple[int, float]] = {}
         self._beat = 0
-        self._beat_key = NODE_PREFIX + host.node.encode()
+        self._beat_key, self._order_key = NODE_PREFIX + host.node.encode(), ORDER_PREFIX + host.node.encode()
+        self._meter = Meter(host, self.tenures)
+        host.live_nodes = lambda: tuple(self.nodes.values())
         self._late_s = 0.0
         """How late we were ourselves of late."""
         self._disagreed = 0
@@ -123,6 +128,7 @@ class Node:
         seen = False
         while True:
             self._beat += 1
+            self._meter.measure()
             try:
                 await self.grid.set(Map.NODES, 0, self._beat_key, encode(self.info()), ttl_s=ttl_s)
                 if not seen:
@@ -136,6 +142,8 @@ class Node:
         # Without it the others would wait for our heart to stop; a hint, like all of this.
         try:
             await self.grid.delete(Map.NODES, 0, self._beat_key)
+            if self.told_to_leave.is_set():
+                await self.grid.delete(Map.NODES, 0, self._order_key)
         except GridError:
             pass
 
@@ -155,6 +163,7 @@ class Node:
             owned=tuple(self.tenures),
             lost=tuple(self.lost),
             follows=self.assignment.version,
+            load=self._meter.load,
         )
 
     async def _see_nodes(self) -> None:
@@ -168,6 +177,8 @@ class Node:
                     except TenureError:
                         continue
                     nodes[info.id] = info
+                elif entry.key == self._order_key:
+                    self._heed(entry.value)
         live, silent = {}, []
         now_s = trio.current_time()  # after the scan: it may have taken long, and we been frozen meanwhile
         # Where we are late ourselves, as on a machine that has too much to do, others may well be too.
@@ -188,6 +199,16 @@ class Node:
         for id in silent:
             if id != self.host.node:
                 await self._forget(id)
+
+    def _heed(self, order: bytes) -> None:
+        try:
+            leave = decode(order, Order).leave
+        except TenureError as error:
+            self.host.report(f"node {self.host.node} was told something that it does not understand: {error}")
+            return
+        if leave and not self.told_to_leave.is_set():
+            self.draining = True
+            self.told_to_leave.set()
 
     async def _forget(self, id: str) -> None:
         self._beats.pop(id, None)

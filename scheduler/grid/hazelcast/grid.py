@@ -102,6 +102,11 @@ class HazelcastGrid(Grid):
         self._owes_reconnected = False
         self._discards = Discards(self._caller, self._requests, settings, client.connection_of)
 
+    @property
+    def address(self) -> str:
+        members = [f"{member.host}:{member.port}" for member in self.ownership().members]
+        return f"{self.settings.cluster_name}@{','.join(members or self.settings.addresses)}"
+
     # -- connecting -------------------------------------------------------------------------------
 
     @classmethod

@@ -10,9 +10,17 @@ from tenure.cli.ends import Exit, explain
 
 __all__ = ["build_app", "main"]
 
-RUN, JOB, JOBS, LOOK, SPARK, PROVE = (
+RUN, JOB, JOBS, LOOK, OPERATE, SPARK, PROVE = (
     cyclopts.Group.create_ordered(name)
-    for name in ("Run", "One job", "Many jobs", "Look, and act on what is found", "Pipelines", "Proofs, for anyone")
+    for name in (
+        "Run",
+        "One job",
+        "Many jobs",
+        "Look, and act on what is found",
+        "Operate",
+        "Pipelines",
+        "Proofs, for anyone",
+    )
 )
 
 COMMANDS: list[tuple[str, str, cyclopts.Group, str]] = [
@@ -36,6 +44,7 @@ COMMANDS: list[tuple[str, str, cyclopts.Group, str]] = [
     ("topics", "look:topics", LOOK, "Topics, and how many jobs subscribe to each."),
     ("nodes", "look:nodes", LOOK, "Nodes, and what they own."),
     ("partitions", "look:partitions", LOOK, "Partitions: their owner, epoch, jobs, and what waits."),
+    ("scale", "scale:app", OPERATE, "How large the cluster is and how busy; add nodes, remove nodes."),
     ("spark", "spark:app", SPARK, "Data pipelines on Spark: run them."),
     ("simulate", "proofs:simulate", PROVE, "Run seeded simulations with faults, and check the promises."),
     ("bench", "proofs:bench", PROVE, "Measure throughput, latency and pauses; every run verifies its sums."),

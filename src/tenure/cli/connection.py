@@ -86,8 +86,8 @@ async def _formed(grid: "HazelcastGrid", connection: Connection) -> None:
 
 
 async def _diagnosed(grid: "HazelcastGrid", error: Exception) -> Exception:
-    from tenure.cli.nodes_seen import live_nodes
     from tenure.scheduler.grid.port import GridError
+    from tenure.scheduler.nodes_seen import live_nodes
 
     try:
         nodes = await live_nodes(grid)

@@ -6,7 +6,6 @@ import time
 
 import trio
 
-from tenure.cli.nodes_seen import live_nodes
 from tenure.cli.partitions_seen import look_at_partitions
 from tenure.connect import wall_clock_ms
 from tenure.members import MemberError, Standard, Verdict, check_members, find_java
@@ -19,6 +18,7 @@ from tenure.scheduler.grid.hazelcast import HazelcastGrid
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.jobtype import Registry
 from tenure.scheduler.keys import HEAD
+from tenure.scheduler.nodes_seen import live_nodes
 from tenure.scheduler.wire import Head, decode
 
 __all__ = ["examine_cluster", "examine_machine"]

@@ -29,8 +29,8 @@ def topics(*, connection: Connection = USUAL_CONNECTION) -> int:
 
 def nodes(*, connection: Connection = USUAL_CONNECTION) -> int:
     """Nodes, and what they own. One that has fallen silent is listed as such for about a minute."""
-    from tenure.cli.nodes_seen import live_nodes, said_nodes
     from tenure.scheduler.assignment import NodeInfo
+    from tenure.scheduler.nodes_seen import live_nodes, said_nodes
 
     async def run() -> tuple[list[NodeInfo], set[str], dict[str, str]]:
         async with connected_grid(connection) as grid:

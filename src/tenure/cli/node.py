@@ -25,6 +25,7 @@ def node(
     prefer_network: str | None = None,
     drain_deadline: float = 30.0,
     turn_deadline: float | None = None,
+    turns_at_once: int | None = None,
     give_up_after: float = 60.0,
     connect_timeout: float = 30.0,
     allow_unsafe_members: Annotated[bool, Parameter(negative="")] = False,
@@ -55,6 +56,8 @@ def node(
         Seconds that handing over may take.
     turn_deadline
         Seconds of these that running turns get to finish; later they are cancelled, and run again elsewhere.
+    turns_at_once
+        Async and blocking turns that may run at the same time on this node; the others wait.
     give_up_after
         Seconds without an answer from any member until the node ends.
     connect_timeout
@@ -84,6 +87,10 @@ def node(
     changed: dict[str, object] = {"allow_pickled_jobs": True} if allow_pickled_jobs else {}
     if turn_deadline is not None:
         changed["drain_deadline_s"] = turn_deadline
+    if turns_at_once is not None:
+        if turns_at_once < 1:
+            raise Usage(f"--turns-at-once is {turns_at_once}: a node that runs jobs runs at least one turn.")
+        changed["turns_at_once_max"] = turns_at_once
     options = NodeOptions(
         cluster=cluster or None,
         name=name,

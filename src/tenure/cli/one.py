@@ -175,8 +175,8 @@ async def borrow_type(client: "GridClient", name: str) -> None:
     """Without the application at hand, the nodes' word is enough: they know the type, and check parameters."""
     import trio
 
-    from tenure.cli.nodes_seen import said_nodes
     from tenure.scheduler.jobtype import JobType
+    from tenure.scheduler.nodes_seen import said_nodes
 
     nodes = await said_nodes(client.grid)
     with trio.move_on_after(NODE_PATIENCE_S):  # `tenure dev` may be starting it anew

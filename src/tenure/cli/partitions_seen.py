@@ -4,9 +4,9 @@ from typing import Any
 
 import trio
 
-from tenure.cli.nodes_seen import live_nodes
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import TenureError
+from tenure.scheduler.nodes_seen import live_nodes
 
 __all__ = ["look_at_partitions"]
 

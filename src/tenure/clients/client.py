@@ -3,14 +3,15 @@
 Blocking: The client for code that blocks, usable from any number of threads.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import Any
 
-from tenure.clients import operations
+from tenure.clients import operations, scaling
 from tenure.clients.homes import AsyncHome
 from tenure.clients.operations import JobSpec, JobTarget
-from tenure.clients.views import DeadLetter, JobDescription, JobSummary, PartitionStatus
+from tenure.clients.views import DeadLetter, JobDescription, JobSummary, PartitionStatus, ScaleStatus
 from tenure.connect import opening
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
@@ -159,6 +160,43 @@ class Client:
     async def topics(self, *, timeout_s: float | None = None) -> dict[str, int]:
         """Topics, and how many jobs subscribe to each."""
         return await self._home.run(operations.topics, timeout_s)
+
+    # -- how large it is --------------------------------------------------------------------------
+
+    async def scale(self) -> ScaleStatus:
+        """How many members and nodes there are, and how much each node has to do."""
+        return await self._home.run(scaling.scale)
+
+    async def add_nodes(
+        self,
+        count: int = 1,
+        *,
+        spawn: str | Sequence[str],
+        log_folder: str | PathLike[str] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[str]:
+        """Start nodes on this machine, each by running `spawn` (like "tenure node app.py"; it finds the cluster in
+        TENURE_CLUSTER, and may use `{name}`). They outlive this process. Returns their ids when they serve their share;
+        raises `NotSpawned` if one ends instead. Here `timeout_s` is 120 unless given."""
+        return await self._home.run(scaling.add_nodes, count, spawn, log_folder, timeout_s)
+
+    async def remove_node(self, node: str, *, timeout_s: float | None = None) -> str:
+        """Let a node (its id, or its name) hand over what it has, and end: returns its id when it has. Raises
+        `UnknownNode`, and `Mistake` if it is the last one. Here `timeout_s` is 120 unless given."""
+        return await self._home.run(scaling.remove_node, node, timeout_s)
+
+    async def scale_to(
+        self,
+        count: int,
+        *,
+        spawn: str | Sequence[str] | None = None,
+        run: str | Sequence[str] | None = None,
+        log_folder: str | PathLike[str] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[str]:
+        """Have so many nodes: started with `spawn` (see `add_nodes`), or told to leave, the last names first. Or `run`
+        a command once that sees to it, with `{nodes}` for the number. Returns the ids of those that came or went."""
+        return await self._home.run(scaling.scale_to, count, spawn, run, log_folder, timeout_s)
 
     # -- dead letters -----------------------------------------------------------------------------
 

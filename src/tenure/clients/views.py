@@ -8,7 +8,9 @@ __all__ = [
     "FailureView",
     "JobDescription",
     "JobSummary",
+    "NodeStatus",
     "PartitionStatus",
+    "ScaleStatus",
     "TimerView",
     "WaitingView",
 ]
@@ -136,6 +138,34 @@ class PartitionStatus(TypedDict):
     dead_letters: int
     outbox: int
     lanes: int
+
+
+class NodeStatus(TypedDict):
+    """A node, and how much it has to do."""
+
+    id: str
+    name: str
+    pid: int
+    member: str
+    """The member that it is paired with, as host:port."""
+    draining: bool
+    partitions: int
+    waiting: int
+    """Its lag: messages that wait for their turn."""
+    busy: float
+    """Its busy time, as a share of 1."""
+
+
+class ScaleStatus(TypedDict):
+    """How large a cluster is, and how much it has to do."""
+
+    members: int
+    nodes: list[NodeStatus]
+    """Those that live."""
+    waiting: int
+    """The lag of all nodes together."""
+    busy: float
+    """Their mean busy time."""
 
 
 class DeadLetter(TypedDict):

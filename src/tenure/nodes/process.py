@@ -120,7 +120,7 @@ async def run_node(
                     start_s = round(time.monotonic() - began_s, 3)
                     started.set()
                     on_ready(Ready(node.host.node, os.getpid(), address, cluster.formation, len(node.tenures), start_s))
-                    await stop.wait()
+                    await _first_of(stop, node.told_to_leave)
                     await _drain(node, ended, options)
                     nursery.cancel_scope.cancel()
         signals.cancel_scope.cancel()
@@ -221,6 +221,7 @@ def _node(
         cluster.incarnation,
         options.settings,
         launchers=launchers,
+        cpu_s=time.process_time,
     )
     hear: Listening = listening if options.listen else _deaf
     return Node(host, hear, name=options.name, pid=os.getpid(), neighbours=Neighbours())
@@ -265,6 +266,17 @@ async def _give_up_starting(stop: trio.Event, started: trio.Event, whole: trio.C
     if not started.is_set():
         _log().info("stopped before it was ready")
         whole.cancel()
+
+
+async def _first_of(*events: trio.Event) -> None:
+    async with trio.open_nursery() as nursery:
+
+        async def wait(event: trio.Event) -> None:
+            await event.wait()
+            nursery.cancel_scope.cancel()
+
+        for event in events:
+            nursery.start_soon(wait, event)
 
 
 # -- small things ---------------------------------------------------------------------------------

@@ -1,0 +1,113 @@
+"""Starting nodes: a process on this machine that outlives who started it, or a command that sees to it elsewhere."""
+
+import os
+import secrets
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import trio
+
+from tenure.jobs.folders import state_folder
+from tenure.scheduler.errors import Mistake, TryAgain
+
+__all__ = ["HookFailed", "Spawned", "filled_in", "run_hook", "spawned_by", "split"]
+
+CLUSTER_VARIABLE = "TENURE_CLUSTER"
+LAST_WORDS_CHARS = 500
+HOOK_TIMEOUT_S = 120.0
+
+
+class HookFailed(TryAgain):
+    """A command that was to change the number of nodes has failed."""
+
+
+_running: "list[subprocess.Popen[bytes]]" = []
+"""Nobody here waits for them. Kept, as Python complains of those that are forgotten."""
+
+
+class Spawned:
+    """A process that runs on its own: ending is its own business."""
+
+    def __init__(self, command: Sequence[str], cluster: str, log_file: Path) -> None:
+        self.command, self.log_file = list(command), log_file
+        log_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=_environment(cluster),
+            )
+        self.pid = self._process.pid
+        _running.append(self._process)
+
+    def ended(self) -> int | None:
+        """Its exit code, if it has ended."""
+        return self._process.poll()
+
+    def last_words(self) -> str:
+        """The end of what it has said."""
+        return self.log_file.read_text(errors="replace").strip()[-LAST_WORDS_CHARS:]
+
+
+async def spawned_by(command: Sequence[str], cluster: str, log_folder: Path | None = None) -> Spawned:
+    """Start a process; `{name}` in its arguments becomes a name that no other one has."""
+    name = f"node-{secrets.token_hex(3)}"
+    argv = filled_in(command, {"name": name, "cluster": cluster})
+    log_file = (log_folder or state_folder() / "nodes") / f"{name}.log"
+    try:
+        return await trio.to_thread.run_sync(Spawned, argv, cluster, log_file)
+    except OSError as error:
+        raise Mistake(f"{argv[0]} can't be started: {error.strerror or error}") from error
+
+
+async def run_hook(command: Sequence[str], cluster: str, nodes: int) -> None:
+    """Run a command that changes the number of nodes, to its end; `{nodes}` becomes the number that is wanted."""
+    argv = filled_in(command, {"nodes": str(nodes), "cluster": cluster})
+    try:
+        done = await trio.to_thread.run_sync(_run, argv, cluster)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise HookFailed(f"{' '.join(argv)}: {error}") from error
+    if done.returncode:
+        said = done.stdout.decode(errors="replace").strip()[-LAST_WORDS_CHARS:]
+        raise HookFailed(f"{' '.join(argv)} has ended with exit code {done.returncode}: {said}")
+
+
+def _run(argv: list[str], cluster: str) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=_environment(cluster),
+        timeout=HOOK_TIMEOUT_S,
+        check=False,
+    )
+
+
+def split(command: str | Sequence[str]) -> list[str]:
+    """A command's arguments; a text is split as a shell does, and no shell sees it."""
+    try:
+        return shlex.split(command) if isinstance(command, str) else list(command)
+    except ValueError as error:
+        raise Mistake(f"{command!r} is no command: {error}") from error
+
+
+def filled_in(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
+    """The command's arguments with `{name}` and the like replaced; other braces are left as they are."""
+    if not command:
+        raise Mistake("a command has at least a program")
+    filled = []
+    for argument in command:
+        for name, value in values.items():
+            argument = argument.replace("{" + name + "}", value)
+        filled.append(argument)
+    return filled
+
+
+def _environment(cluster: str) -> dict[str, str]:
+    return {**os.environ, CLUSTER_VARIABLE: cluster}

@@ -1,0 +1,31 @@
+"""What others want of a node: an entry beside its heartbeat, which it reads with every beat.
+
+    order ──► draining: its partitions go to others ──► it ends, and takes the order away
+
+An order outlives the node's freezes, not the node: names of nodes are never used again.
+"""
+
+from msgspec import Struct
+
+from tenure.scheduler.grid.port import Grid, Map
+from tenure.scheduler.wire import encode
+
+__all__ = ["ORDER_PREFIX", "Order", "give_order"]
+
+ORDER_PREFIX = b"order/"
+"""What the keys of orders begin with."""
+
+ORDER_LIFETIME_S = 3600.0
+"""An order that nobody is there to follow goes by itself."""
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """To one node."""
+
+    leave: bool = False
+    """Hand everything over, and end."""
+
+
+async def give_order(grid: Grid, node: str, order: Order) -> None:
+    """Returns once it is stored. Raises `GridError`."""
+    await grid.set(Map.NODES, 0, ORDER_PREFIX + node.encode(), encode(order), ttl_s=ORDER_LIFETIME_S)

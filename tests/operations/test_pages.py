@@ -1,0 +1,34 @@
+"""Every page of docs/operations is run: as it stands, on real processes, under load, with the books checked."""
+
+import re
+
+import pytest
+
+from tests.operations.books import steady_load
+from tests.operations.conftest import DAY_ONE
+from tests.operations.runbook import PAGES, Page, Shell
+
+RUNBOOKS = [Page(path) for path in sorted(PAGES.glob("*.md")) if path.name not in ("README.md", DAY_ONE.path.name)]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("page", [page for page in RUNBOOKS if not page.is_alone], ids=lambda page: page.name)
+def test_a_runbook_on_the_cluster_of_day_one(site: Shell, page: Page) -> None:
+    with steady_load(site.here(site.environment["TENURE_CLUSTER"]), site.folder / "app.py"):
+        site.run(page)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("page", [page for page in RUNBOOKS if page.is_alone], ids=lambda page: page.name)
+def test_a_runbook_with_a_cluster_of_its_own(bare: Shell, page: Page) -> None:
+    bare.run(page)
+
+
+def test_the_index_lists_every_page() -> None:
+    listed = re.findall(r"\]\(([\w-]+\.md)\)", (PAGES / "README.md").read_text())
+    assert listed[0] == DAY_ONE.path.name
+    assert sorted(listed) == sorted(page.path.name for page in (DAY_ONE, *RUNBOOKS))
+
+
+def test_every_page_has_commands_that_are_run() -> None:
+    assert [page.name for page in (DAY_ONE, *RUNBOOKS) if not page.blocks] == []
