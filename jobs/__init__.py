@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tenure.jobs.activity_job import ActivityJob, Finished, finished_topic
+    from tenure.jobs.autoscaler import Autoscaler
     from tenure.jobs.process import ProcessJob
     from tenure.jobs.reporting import Fenced, Reporter
 
-__all__ = ["ActivityJob", "Fenced", "Finished", "ProcessJob", "Reporter", "finished_topic"]
+__all__ = ["ActivityJob", "Autoscaler", "Fenced", "Finished", "ProcessJob", "Reporter", "finished_topic"]
 
 _HOMES = {
     "ActivityJob": "activity_job",
+    "Autoscaler": "autoscaler",
     "Fenced": "reporting",
     "Finished": "activity_job",
     "ProcessJob": "process",

@@ -76,7 +76,9 @@ class LocalLauncher:
         folder = RunFolder(self.runs, run.tag)
         if (folder / "began").exists():
             return
-        file = RunFile(run=run, cluster=self.cluster, command=msgspec.to_builtins(command_of(run, self._kinds)))
+        command = command_of(run, self._kinds)
+        command = msgspec.structs.replace(command, env=_whereabouts(self.cluster) | command.env)
+        file = RunFile(run=run, cluster=self.cluster, command=msgspec.to_builtins(command))
         folder.make()
         write_whole(folder / "run.json", msgspec.json.encode(file))
         self._start(folder)
@@ -151,6 +153,13 @@ def _reap(folder: RunFolder) -> None:
             os.waitpid(keeper.pid, os.WNOHANG)
         except ChildProcessError:
             pass
+
+
+def _whereabouts(cluster: dict[str, Any]) -> dict[str, str]:
+    """What lets clients and nodes that a run starts find the run's own cluster."""
+    if "addresses" not in cluster:
+        return {}
+    return {"TENURE_CLUSTER": f"{cluster['cluster_name']}@{','.join(cluster['addresses'])}"}
 
 
 def _cluster_of(folder: RunFolder) -> dict[str, Any] | None:

@@ -4,11 +4,22 @@ import re
 
 import pytest
 
+import tenure
 from tests.operations.books import steady_load
 from tests.operations.conftest import DAY_ONE
 from tests.operations.runbook import PAGES, Page, Shell
 
 RUNBOOKS = [Page(path) for path in sorted(PAGES.glob("*.md")) if path.name not in ("README.md", DAY_ONE.path.name)]
+
+
+@pytest.mark.cluster
+def test_day_one(site: Shell) -> None:
+    """The fixture has run it, or has failed: what it has set up is there."""
+    client = tenure.SyncClient(site.here(site.environment["TENURE_CLUSTER"]))
+    with client:
+        found = client.scale()
+        assert (found["members"], len(found["nodes"])) == (3, 3)
+        assert client.ask("clicks", {"n": 4}) == 7
 
 
 @pytest.mark.cluster

@@ -1,0 +1,200 @@
+"""A job that keeps the number of nodes where the load wants it: `import tenure.jobs.autoscaler` (or `from tenure.jobs
+import Autoscaler`) in an application lets its nodes run it. Without it no node does: who may schedule it may run any
+program.
+
+    await client.schedule(Autoscaler, id="autoscaler", spawn=["tenure", "node", "/srv/app.py", "--name", "{name}"],
+                          nodes_max=8)
+
+    look ──► decide (pure) ──► start or cancel activities ──commit──► the state, and what was decided, together
+
+As all jobs it survives its owner. The nodes that it has started are activities of it: each is started once, outlives
+the node that the autoscaler happens to be on, is started again if it fails, and drains when it is cancelled.
+"""
+
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from tenure.jobs.autoscaling import Decision, Marks, Memory, Seen, decide
+from tenure.jobs.spawning import filled_in
+from tenure.scheduler.activities_wire import ActivityEvent
+from tenure.scheduler.assignment import NodeInfo
+from tenure.scheduler.context import Context
+from tenure.scheduler.errors import Mistake
+from tenure.scheduler.jobtype import Job, Retry, job
+
+__all__ = ["Autoscaler", "Change"]
+
+CHANGES_KEPT_MAX = 20
+NAME = "{name}"
+NODES = "{nodes}"
+
+
+class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that an autoscaler has done, or that has become of it."""
+
+    at_ms: int
+    nodes: int
+    """So many there were to be."""
+    why: str
+
+
+class _Own(NamedTuple):
+    """The nodes that it has started, by name."""
+
+    there: list[str]
+    coming: list[str]
+
+
+@job("autoscaler", misfire="run_once")
+class Autoscaler(Job, kw_only=True):
+    """Looks at the load of all nodes, and has more or fewer of them. Give it `spawn` or `command`.
+
+    It ends only nodes that it has started. Removed, it ends all of these. A message `{"nodes_max": 12}` changes a mark,
+    or several.
+    """
+
+    spawn: list[str] = []
+    """A command that starts a node, on the machine of whatever node this job is on. It has `{name}` for the name of the
+    node, and finds the cluster in TENURE_CLUSTER."""
+    command: list[str] = []
+    """Instead: a command to be run at each change, with `{nodes}` for the number that is wanted, like
+    `["kubectl", "scale", "deployment/tenure-node", "--replicas={nodes}"]`."""
+    cwd: str = ""
+    """Where these run: an absolute path."""
+    env: dict[str, str] = {}
+    """Set for them in addition to the node's own environment."""
+
+    nodes_min: int = 1
+    nodes_max: int
+    lag_high: int = 1_000
+    """With more messages waiting for each node, there are to be more nodes."""
+    lag_low: int = 100
+    """With fewer, and busy time below its low mark, there may be one less."""
+    busy_high: float = 0.8
+    busy_low: float = 0.3
+    rise_s: float = 1.0
+    """The load must be high for so long, without a break, before nodes are added,"""
+    fall_s: float = 60.0
+    """and low for so long before one is removed: a load that swings faster than that changes nothing."""
+    settle_s: float = 3.0
+    """After each change nothing is changed for so long."""
+    catch_up_s: float = 20.0
+    """Lag that falls fast enough to be gone within so long asks for nothing more."""
+    look_every_s: float = 0.5
+    start_s: float = 60.0
+    """A node that has not come for so long after it was asked for is no longer waited for."""
+    drain_s: float = 60.0
+    """A node that is to go has so long to hand over; then it is ended by force."""
+
+    wanted: int = 0
+    """So many nodes there are to be."""
+    started: int = 0
+    """So many commands were run, in all; the number of the last one."""
+    memory: Memory = Memory()
+    changes: list[Change] = []
+    """The latest."""
+
+    # -- turns ------------------------------------------------------------------------------------
+
+    def on_start(self, ctx: Context) -> None:
+        self._check()
+        ctx.wake_in(self.look_every_s)
+
+    def on_message(self, ctx: Context, message: dict[str, int | float]) -> dict[str, Any]:
+        if unknown := message.keys() - set(Marks.__struct_fields__):
+            raise Mistake(f"an autoscaler has no mark {min(unknown)!r}; there are {', '.join(Marks.__struct_fields__)}")
+        for name, value in message.items():
+            setattr(self, name, value)
+        self._check()
+        return {name: getattr(self, name) for name in Marks.__struct_fields__}
+
+    def on_timeout(self, ctx: Context) -> None:
+        ctx.wake_in(self.look_every_s)
+        nodes = [node for node in ctx.nodes if not node.draining]
+        own = self._own(ctx, nodes)
+        seen = self._seen(ctx, nodes, own)
+        self.memory, decision = decide(self._marks(), self.memory, seen)
+        if decision.why:
+            self._change(ctx, decision, seen.nodes + seen.coming, own)
+
+    def on_activity(self, ctx: Context, event: ActivityEvent) -> None:
+        if event.status == "failed":
+            self._note(ctx, f"{event.name} has failed: {event.error}")
+
+    # -- seeing -----------------------------------------------------------------------------------
+
+    def _seen(self, ctx: Context, nodes: list[NodeInfo], own: _Own) -> Seen:
+        now_s = ctx.now.timestamp()
+        coming = len(own.coming) if self.spawn else max(0, self.wanted - len(nodes))
+        if now_s - self.memory.changed_s > self.start_s:
+            coming = 0
+        waiting = sum(node.load.waiting for node in nodes)
+        busy = sum(node.load.busy for node in nodes) / max(1, len(nodes))
+        return Seen(now_s, len(nodes), coming, waiting, busy)
+
+    def _own(self, ctx: Context, nodes: list[NodeInfo]) -> _Own:
+        if not self.spawn:
+            return _Own([], [])
+        wanted = [name for name, status in ctx.activities.items() if status in ("wanted", "running")]
+        names = {node.name for node in nodes}
+        return _Own([name for name in wanted if name in names], [name for name in wanted if name not in names])
+
+    # -- changing ---------------------------------------------------------------------------------
+
+    def _change(self, ctx: Context, decision: Decision, there: int, own: _Own) -> None:
+        self.wanted = decision.nodes
+        if self.command:
+            done = self._run(ctx, decision.nodes)
+        elif decision.nodes > there:
+            done = self._add(ctx, decision.nodes - there)
+        else:
+            done = self._remove(ctx, there - decision.nodes, own)
+        self._note(ctx, f"{done}: {decision.why}")
+
+    def _run(self, ctx: Context, nodes: int) -> str:
+        self.started += 1
+        work = self._work(filled_in(self.command, {"nodes": str(nodes)}))
+        ctx.start_activity(f"change-{self.started}", work, timeout_s=self.start_s)
+        return f"to {nodes} nodes"
+
+    def _add(self, ctx: Context, count: int) -> str:
+        names = []
+        for _ in range(count):
+            self.started += 1
+            name = f"{ctx.id}-{self.started}"
+            work = self._work(filled_in(self.spawn, {"name": name}))
+            ctx.start_activity(name, work, retry=Retry(first_delay_s=1.0), cancel_deadline_s=self.drain_s)
+            names.append(name)
+        return f"started {', '.join(names)}"
+
+    def _remove(self, ctx: Context, count: int, own: _Own) -> str:
+        leaving = sorted([*own.coming, *own.there], key=lambda name: int(name.rpartition("-")[2]))[-count:]
+        for name in leaving:
+            ctx.cancel_activity(name)
+        return f"ended {', '.join(leaving)}" if leaving else "no node is its own to end"
+
+    def _work(self, argv: list[str]) -> dict[str, Any]:
+        return {"argv": argv, "cwd": self.cwd, "env": self.env}
+
+    def _note(self, ctx: Context, why: str) -> None:
+        self.changes = [
+            *self.changes[1 - CHANGES_KEPT_MAX :],
+            Change(at_ms=round(ctx.now.timestamp() * 1000), nodes=self.wanted, why=why),
+        ]
+        ctx.log.info("autoscaler", nodes=self.wanted, why=why)
+
+    # -- checking ---------------------------------------------------------------------------------
+
+    def _marks(self) -> Marks:
+        return Marks(**{name: getattr(self, name) for name in Marks.__struct_fields__})
+
+    def _check(self) -> None:
+        self._marks()
+        if bool(self.spawn) == bool(self.command):
+            raise Mistake("an autoscaler has either a `spawn` or a `command`")
+        place = NAME if self.spawn else NODES
+        if not any(place in argument for argument in self.spawn or self.command):
+            raise Mistake(f"{self.spawn or self.command!r} must have {place} in it")
+        if not self.look_every_s > 0:
+            raise Mistake(f"look_every_s is more than 0, not {self.look_every_s:g}")

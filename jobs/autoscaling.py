@@ -1,0 +1,154 @@
+"""How many nodes there are to be: decided from what the nodes say of their load. Pure: no clock, no grid.
+
+    per node:   lag   0 ───── low ──────────── high ─────►        busy time   0 ──── low ──────── high ── 1
+                       fewer       as it is         more
+
+More come when the load was above a high mark for `rise_s`; one goes when it was below both low marks for `fall_s`,
+without a break. So a load that swings faster than that keeps the nodes that its peaks need, and nothing flaps.
+"""
+
+import math
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tenure.scheduler.errors import Mistake
+
+__all__ = ["Decision", "Marks", "Memory", "Seen", "decide"]
+
+TREND_S = 3.0
+"""Whether lag falls is seen over about so long."""
+SAMPLES_MAX = 16
+
+
+class Marks(Struct, frozen=True, kw_only=True):
+    """When there are to be more nodes, and when fewer."""
+
+    nodes_min: int
+    nodes_max: int
+    lag_high: int
+    lag_low: int
+    busy_high: float
+    busy_low: float
+    rise_s: float
+    fall_s: float
+    settle_s: float
+    catch_up_s: float
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.nodes_min <= self.nodes_max:
+            raise Mistake(f"1 <= nodes_min <= nodes_max, not {self.nodes_min} and {self.nodes_max}")
+        if not 0 <= self.lag_low < self.lag_high:
+            raise Mistake(f"0 <= lag_low < lag_high, not {self.lag_low} and {self.lag_high}")
+        if not 0 <= self.busy_low < self.busy_high <= 1:
+            raise Mistake(f"0 <= busy_low < busy_high <= 1, not {self.busy_low:g} and {self.busy_high:g}")
+        if min(self.rise_s, self.fall_s, self.settle_s, self.catch_up_s) < 0:
+            raise Mistake("rise_s, fall_s, settle_s and catch_up_s can't be negative")
+
+
+class Seen(NamedTuple):
+    """What there is to see, at one time."""
+
+    now_s: float
+    nodes: int
+    """Those that live and stay."""
+    coming: int
+    """Those that were asked for and are not there yet."""
+    waiting: int
+    """The lag of all of them."""
+    busy: float
+    """Their mean busy time."""
+
+
+class Memory(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is kept from one look to the next."""
+
+    high_since_s: float | None = None
+    low_since_s: float | None = None
+    changed_s: float = 0.0
+    samples: tuple[tuple[float, int], ...] = ()
+    """When how much was waiting, of late."""
+
+
+class Decision(NamedTuple):
+    """So many nodes there are to be."""
+
+    nodes: int
+    why: str
+    """Empty: it is to stay as it is."""
+
+
+def decide(marks: Marks, memory: Memory, seen: Seen) -> tuple[Memory, Decision]:
+    """How many nodes there are to be, and what to remember for the next look."""
+    there = seen.nodes + seen.coming
+    memory = _observed(marks, memory, seen)
+    if there < marks.nodes_min:
+        return _changed(memory, seen), Decision(marks.nodes_min, f"{there} nodes are fewer than nodes_min")
+    if there > marks.nodes_max:
+        return _changed(memory, seen), Decision(marks.nodes_max, f"{there} nodes are more than nodes_max")
+    if seen.coming or not seen.nodes or seen.now_s - memory.changed_s < marks.settle_s:
+        return memory, Decision(there, "")
+    high_s, low_s = memory.high_since_s, memory.low_since_s
+    if high_s is not None and seen.now_s - high_s >= marks.rise_s and there < marks.nodes_max:
+        wanted = min(marks.nodes_max, there + _missing(marks, seen))
+        return _changed(memory, seen), Decision(wanted, _told(seen, "above the high marks"))
+    if low_s is not None and seen.now_s - low_s >= marks.fall_s and there > marks.nodes_min:
+        return _changed(memory, seen), Decision(there - 1, _told(seen, "below the low marks"))
+    return memory, Decision(there, "")
+
+
+def _observed(marks: Marks, memory: Memory, seen: Seen) -> Memory:
+    if seen.now_s < memory.changed_s:
+        memory = Memory(changed_s=seen.now_s)  # the clock was set back: what was measured by it says nothing now
+    samples = [*memory.samples, (seen.now_s, seen.waiting)][-SAMPLES_MAX:]
+    while len(samples) > 2 and samples[1][0] <= seen.now_s - TREND_S:
+        del samples[0]
+    memory = replace(memory, samples=tuple(samples))
+    high, low = _is_high(marks, memory, seen), _is_low(marks, seen)
+    return replace(
+        memory,
+        high_since_s=_since(memory.high_since_s, seen.now_s) if high else None,
+        low_since_s=_since(memory.low_since_s, seen.now_s) if low else None,
+    )
+
+
+def _since(since_s: float | None, now_s: float) -> float:
+    return now_s if since_s is None else min(since_s, now_s)
+
+
+def _is_high(marks: Marks, memory: Memory, seen: Seen) -> bool:
+    lag = seen.waiting / max(1, seen.nodes)
+    if lag > marks.lag_low and _time_left_s(memory.samples) <= marks.catch_up_s:
+        return False  # what has come meanwhile is being worked off: there are nodes enough
+    return lag > marks.lag_high or seen.busy > marks.busy_high
+
+
+def _is_low(marks: Marks, seen: Seen) -> bool:
+    """Is there little to do, and would one node less not have too much?"""
+    if seen.nodes < 2 or seen.waiting / seen.nodes >= marks.lag_low or seen.busy >= marks.busy_low:
+        return False
+    return seen.busy * seen.nodes / (seen.nodes - 1) < marks.busy_high
+
+
+def _time_left_s(samples: tuple[tuple[float, int], ...]) -> float:
+    """When all that waits is done, should it go on falling as it does."""
+    (then_s, before), (now_s, waiting) = samples[0], samples[-1]
+    if now_s <= then_s or waiting >= before:
+        return math.inf
+    return waiting * (now_s - then_s) / (before - waiting)
+
+
+def _missing(marks: Marks, seen: Seen) -> int:
+    """So many more would bring busy time half way between its marks. Who is busy all the time may have much more to do
+    than can be seen; then it takes another look."""
+    target = (marks.busy_low + marks.busy_high) / 2
+    return max(1, math.ceil(seen.nodes * (seen.busy / target - 1)))
+
+
+def _changed(memory: Memory, seen: Seen) -> Memory:
+    return Memory(changed_s=seen.now_s, samples=memory.samples[-1:])
+
+
+def _told(seen: Seen, where: str) -> str:
+    return f"{where}: {seen.waiting} messages wait, busy for {seen.busy:.0%}, on {seen.nodes} nodes"

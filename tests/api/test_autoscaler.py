@@ -1,0 +1,131 @@
+"""The autoscaler on a cluster whose nodes can run only so many turns at once."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import trio
+
+import tenure
+from tenure.jobs import Autoscaler
+from tenure.testing import Cluster
+from tests.api.test_scaling import CAPPED, Waiter
+
+pytestmark = [pytest.mark.tenure(nodes=1, settings=CAPPED), pytest.mark.usefixtures("in_virtual_time")]
+WAITERS = [f"w-{n}" for n in range(40)]
+MARKS = {"nodes_max": 3, "lag_high": 50, "lag_low": 10, "fall_s": 20.0}
+
+
+class Load:
+    """Turns that wait for a tenth of a second: a node can do twenty in a second."""
+
+    def __init__(self, client: tenure.Client) -> None:
+        self.client, self.per_second, self.sent = client, 4, 0
+
+    async def run(self) -> None:
+        while True:
+            await self.client.publish_many(
+                [(WAITERS[n % len(WAITERS)], 0.1) for n in range(self.sent, self.sent + self.per_second)]
+            )
+            self.sent += self.per_second
+            await trio.sleep(1)
+
+
+@pytest.fixture
+async def load(cluster: Cluster, client: tenure.Client) -> AsyncIterator[Load]:
+    await client.schedule_many([(Waiter, id, {}) for id in WAITERS])
+    async with trio.open_nursery() as nursery:
+        load = Load(client)
+        nursery.start_soon(load.run)
+        yield load
+        nursery.cancel_scope.cancel()
+
+
+async def names(client: tenure.Client) -> list[str]:
+    return [node["name"] for node in (await client.scale())["nodes"]]
+
+
+async def test_it_starts_nodes_and_ends_them(cluster: Cluster, client: tenure.Client, load: Load) -> None:
+    marks = {**MARKS, "nodes_max": 2}
+    await client.schedule(Autoscaler, id="node", spawn=["serve", "--name", "{name}"], cwd="/srv", **marks)
+    await trio.sleep(30)
+    assert (await client.state("node")).started == 0
+    load.per_second = 28
+    with trio.fail_after(20):
+        run = await cluster.launched()
+    assert (run.kind, run.activity) == ("process", "node-1")
+    assert run.work == {"argv": ["serve", "--name", "node-1"], "cwd": "/srv", "env": {}}
+    await trio.sleep(10)
+    assert (await client.state("node")).started == 1  # it waits for the one that is coming
+    await cluster.add_node()
+    await trio.sleep(20)
+    assert await names(client) == ["node-0", "node-1"]
+    assert (await client.scale())["waiting"] < 100
+    load.per_second = 4
+    await run.told_to_end()
+    await cluster.drain(1)
+    await run.over()
+    state = await client.state("node")
+    assert [change.nodes for change in state.changes] == [2, 1]
+    assert state.changes[0].why.startswith("started node-1: above the high marks: ")
+    assert state.changes[1].why.startswith("ended node-1: below the low marks: ")
+    await trio.sleep(60)
+    assert (await client.state("node")).started == 1
+
+
+async def test_it_survives_its_owner(cluster: Cluster, client: tenure.Client, load: Load) -> None:
+    marks = {**MARKS, "nodes_min": 2}
+    await client.schedule(Autoscaler, id="auto", command=["scale", "--to={nodes}"], **marks)
+    run = await cluster.launched()
+    assert run.work["argv"] == ["scale", "--to=2"]
+    await cluster.add_node()
+    await run.succeed()
+    await trio.sleep(5)
+    owner = (await client.describe("auto"))["node"]
+    await cluster.kill(int(owner.rpartition("-")[2]))
+    run = await cluster.launched()
+    assert run.work["argv"] == ["scale", "--to=2"]
+    await cluster.add_node()
+    await run.succeed()
+    load.per_second = 90
+    run = await cluster.launched()
+    assert run.work["argv"] == ["scale", "--to=3"]
+
+
+async def test_a_node_that_does_not_come_is_not_waited_for_for_ever(
+    cluster: Cluster, client: tenure.Client, load: Load
+) -> None:
+    await client.schedule(Autoscaler, id="auto", command=["false", "{nodes}"], start_s=10.0, **MARKS)
+    load.per_second = 60
+    run = await cluster.launched()
+    for _ in range(3):
+        await run.fail("ExitCode: it ended with exit code 1", final=True)
+        run = await cluster.launched()
+    changes = (await client.state("auto")).changes
+    assert "change-1 has failed: ExitCode: it ended with exit code 1" in [change.why for change in changes]
+
+
+async def test_marks_can_be_changed(cluster: Cluster, client: tenure.Client) -> None:
+    await client.schedule(Autoscaler, id="auto", command=["scale", "{nodes}"], **MARKS)
+    assert (await client.ask("auto", {"nodes_min": 3, "nodes_max": 5}))["nodes_max"] == 5
+    assert (await cluster.launched()).work["argv"] == ["scale", "3"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "what"),
+    [
+        ({}, "either a `spawn` or a `command`"),
+        ({"spawn": ["a", "{name}"], "command": ["b", "{nodes}"]}, "either a `spawn` or a `command`"),
+        ({"spawn": ["tenure", "node", "app.py"]}, "must have {name} in it"),
+        ({"command": ["scale"]}, "must have {nodes} in it"),
+        ({"command": ["{nodes}"], "nodes_min": 9}, "nodes_min <= nodes_max"),
+    ],
+)
+async def test_what_makes_no_sense_does_not_start(
+    cluster: Cluster, client: tenure.Client, parameters: dict[str, Any], what: str
+) -> None:
+    await client.schedule(Autoscaler, id="auto", **{**MARKS, **parameters})
+    await trio.sleep(1)
+    failure = (await client.describe("auto"))["failure"]
+    assert failure is not None
+    assert what in failure["error"]
