@@ -3,9 +3,14 @@
 import time
 from typing import Any
 
-import tenure
+import trio
 
-__all__ = ["Alarm", "AsyncCounter", "Counter", "Gauge", "now_ms"]
+import tenure
+from tenure.jobs import Autoscaler
+
+__all__ = ["Alarm", "AsyncCounter", "Autoscaler", "Counter", "Gauge", "Waiter", "now_ms"]
+
+WAIT_S = 0.005
 
 
 def now_ms() -> int:
@@ -76,3 +81,18 @@ class Gauge(tenure.Job):
         if (waited_ms := now - message["at_ms"]) > self.waited_ms_max:
             self.waited_ms_max, self.waited_at_ms = waited_ms, now
         return n
+
+
+@tenure.job("bench-waiter")
+class Waiter(tenure.Job):
+    """Its turns wait for something else, as for an answer over the network: a node can only run so many at once."""
+
+    last: int = 0
+    total: int = 0
+    disordered: int = 0
+
+    async def on_message(self, ctx: tenure.Context, message: dict[str, Any]) -> None:
+        await trio.sleep(WAIT_S)
+        self.disordered += message["n"] != self.last + 1
+        self.last = message["n"]
+        self.total += 1

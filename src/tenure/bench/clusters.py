@@ -19,7 +19,9 @@ AT_ONCE = 64
 
 
 @asynccontextmanager
-async def fresh_cluster(*, nodes: int, members: int = 2) -> AsyncIterator[tuple[HazelcastBackend, GridClient]]:
+async def fresh_cluster(
+    *, nodes: int, members: int = 2, settings: NodeSettings | None = None
+) -> AsyncIterator[tuple[HazelcastBackend, GridClient]]:
     """Members with one synchronous backup, nodes in processes of their own, and a client in this one."""
     plan = Plan(
         nodes=nodes,
@@ -28,7 +30,7 @@ async def fresh_cluster(*, nodes: int, members: int = 2) -> AsyncIterator[tuple[
         app=str(APPLICATION),
         partitions=None,
         backups=1,
-        settings=NodeSettings(),
+        settings=settings or NodeSettings(),
         seed=0,
         start=None,
         faults=None,

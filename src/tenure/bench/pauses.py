@@ -24,7 +24,7 @@ from tenure.scheduler.errors import TenureError
 from tenure.scheduler.keys import partition_of
 from tenure.testing.hazelcast_cluster import HazelcastBackend
 
-__all__ = ["measure_handoff", "measure_member_kill", "measure_node_kill"]
+__all__ = ["Event", "Load", "measure_handoff", "measure_member_kill", "measure_node_kill", "measure_pause"]
 
 JOBS = 1_000
 MESSAGES_PER_S = 5_000
@@ -38,17 +38,17 @@ Event = Callable[[HazelcastBackend, Random], Awaitable[object]]
 
 async def measure_handoff() -> dict[str, Any]:
     """One of two nodes is drained."""
-    return await _measure("handoff", 2, _drain)
+    return await measure_pause("handoff", 2, _drain)
 
 
 async def measure_node_kill() -> dict[str, Any]:
     """One of two nodes is killed with -9."""
-    return await _measure("node_kill", 2, _kill_node)
+    return await measure_pause("node_kill", 2, _kill_node)
 
 
 async def measure_member_kill() -> dict[str, Any]:
     """One of three members is killed with -9, under two nodes."""
-    return await _measure("member_kill", 3, _kill_member)
+    return await measure_pause("member_kill", 3, _kill_member)
 
 
 async def _drain(cluster: HazelcastBackend, random: Random) -> None:
@@ -63,7 +63,8 @@ async def _kill_member(cluster: HazelcastBackend, random: Random) -> None:
     await cluster.kill_member(random.choice(await cluster.members()))
 
 
-async def _measure(name: str, members: int, event: Event) -> dict[str, Any]:
+async def measure_pause(name: str, members: int, event: Event) -> dict[str, Any]:
+    """The longest pause around an event, on so many members and two nodes."""
     async with fresh_cluster(nodes=2, members=members) as (cluster, client):
         ids = [f"job-{n}" for n in range(JOBS)]
         await schedule(client, "bench-gauge", ids)
@@ -111,6 +112,7 @@ class Load:
 
     client: GridClient
     ids: list[str]
+    per_second: int = MESSAGES_PER_S
     sent: int = 0
     stop: bool = False
     forget: bool = False
@@ -124,7 +126,7 @@ class Load:
         async with trio.open_nursery() as nursery:
             while not self.stop:
                 elapsed_s = trio.current_time() - began_s
-                due = round(elapsed_s * MESSAGES_PER_S)
+                due = round(elapsed_s * self.per_second)
                 batch = [self._message(n, began_ms) for n in range(self.sent, due)]
                 self.sent = due
                 if batch:
@@ -137,7 +139,7 @@ class Load:
 
     def _message(self, n: int, began_ms: int) -> tuple[str, dict[str, Any]]:
         id = self.ids[n % len(self.ids)]
-        message = {"n": n // len(self.ids) + 1, "at_ms": began_ms + n * 1000 // MESSAGES_PER_S}
+        message = {"n": n // len(self.ids) + 1, "at_ms": began_ms + n * 1000 // self.per_second}
         if self.forget and id not in self._forgotten:
             self._forgotten.add(id)
             message["forget"] = True
