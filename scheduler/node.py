@@ -74,6 +74,8 @@ class Node:
         self.draining = False
         self.told_to_leave = trio.Event()
         """Somebody wants this node to go (see `tenure.scheduler.orders`)."""
+        self.beaten_s = -math.inf
+        """When the grid has last taken a heartbeat, on trio's clock."""
         self._listening = listening
         self.handoffs = Handoffs(self)
         self._serving: dict[int, Serving] = {}
@@ -131,6 +133,7 @@ class Node:
             self._meter.measure()
             try:
                 await self.grid.set(Map.NODES, 0, self._beat_key, encode(self.info()), ttl_s=ttl_s)
+                self.beaten_s = trio.current_time()
                 if not seen:
                     seen = True
                     task_status.started()

@@ -23,16 +23,14 @@ def test_day_one(site: Shell) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("page", [page for page in RUNBOOKS if not page.is_alone], ids=lambda page: page.name)
-def test_a_runbook_on_the_cluster_of_day_one(site: Shell, page: Page) -> None:
+@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.name)
+def test_a_runbook(page: Page, request: pytest.FixtureRequest) -> None:
+    if page.is_alone:
+        request.getfixturevalue("bare").run(page)
+        return
+    site: Shell = request.getfixturevalue("site")
     with steady_load(site.here(site.environment["TENURE_CLUSTER"]), site.folder / "app.py"):
         site.run(page)
-
-
-@pytest.mark.cluster
-@pytest.mark.parametrize("page", [page for page in RUNBOOKS if page.is_alone], ids=lambda page: page.name)
-def test_a_runbook_with_a_cluster_of_its_own(bare: Shell, page: Page) -> None:
-    bare.run(page)
 
 
 def test_the_index_lists_every_page() -> None:

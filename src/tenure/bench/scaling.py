@@ -78,8 +78,9 @@ async def measure_autoscale() -> dict[str, Any]:
         "autoscale_calm_lag_max": calm_lag,
         "autoscale_nodes": nodes,
         "autoscale_messages_per_s": calm.sent / calm.took_s + step.sent / step.took_s,
-        "exact": sum(waiter.total for waiter in waiters) == calm.sent + step.sent
-        and not any(waiter.disordered for waiter in waiters),
+        "autoscale_missing": (missing := calm.sent + step.sent - sum(waiter.total for waiter in waiters)),
+        "autoscale_disordered": (disordered := sum(waiter.disordered for waiter in waiters)),
+        "exact": not missing and not disordered,
     }
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["member"]
 
+HEALTH_EVERY_S = 10.0
+"""Each look is a line or two in the member's log."""
+
 
 def member(
     *,
@@ -32,6 +35,7 @@ def member(
     memory: int = 512,
     log_file: Path | None = None,
     java_home: Path | None = None,
+    health_file: Path | None = None,
     print_config: Annotated[bool, Parameter(negative="")] = False,
     output: Output = USUAL_OUTPUT,
 ) -> int:
@@ -62,6 +66,8 @@ def member(
         Where it logs; by default into the user's log folder.
     java_home
         The Java to use.
+    health_file
+        A file to touch every ten seconds, as long as the member answers.
     print_config
         Print the configuration, for members that you run yourself, and end.
     """
@@ -88,7 +94,7 @@ def member(
         return Exit.DONE
     import trio
 
-    return trio.run(_run, settings, output.json)
+    return trio.run(_run, settings, health_file, output.json)
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -98,10 +104,11 @@ def _address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-async def _run(settings: "MemberSettings", as_json: bool) -> int:
+async def _run(settings: "MemberSettings", health_file: Path | None, as_json: bool) -> int:
     import trio
 
     from tenure.members import rich_progress, start_member
+    from tenure.members.health import answers, keep_health_file
 
     _warn_of_exposure(settings.host)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -119,6 +126,8 @@ async def _run(settings: "MemberSettings", as_json: bool) -> int:
             running = await start_member(settings, progress=progress)
             try:
                 host, port = running.address
+                if health_file is not None:
+                    nursery.start_soon(keep_health_file, health_file, lambda: answers((host, port)), HEALTH_EVERY_S)
                 if as_json:
                     said = {"event": "ready", "pid": running.pid, "cluster": f"{settings.cluster_name}@{host}:{port}"}
                     print(json.dumps(said), flush=True)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -32,6 +33,7 @@ def node(
     allow_pickled_jobs: Annotated[bool, Parameter(negative="")] = False,
     begin_anew: Annotated[bool, Parameter(negative="")] = False,
     events: bool = True,
+    health_file: Path | None = None,
     set: Annotated[list[str] | None, Parameter(negative="")] = None,
     log_level: str = "info",
     output: Output = USUAL_OUTPUT,
@@ -70,6 +72,8 @@ def node(
         If the cluster has lost everything, go on with an empty one.
     events
         Listen to events. Without, everything is found by sweeps: slower, for tests.
+    health_file
+        A file to touch every two seconds, as long as the node is heard: for probes of containers.
     set
         NAME=VALUE of another setting of a node (see the reference of `NodeSettings`).
     log_level
@@ -101,6 +105,7 @@ def node(
         gone_after_s=give_up_after,
         drain_deadline_s=drain_deadline,
         listen=events,
+        health_file=health_file,
         settings=node_settings(set or [], changed),
     )
     set_up_logs(json=output.json, level=log_level)

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 import structlog
 import trio
@@ -21,6 +22,7 @@ import trio
 from tenure.connect import parse_cluster, wall_clock_ms
 from tenure.listeners import listening
 from tenure.members import Progress, Standard, Verdict, check_members
+from tenure.members.health import keep_health_file
 from tenure.nodes.application import Application
 from tenure.nodes.embedded import open_embedded
 from tenure.nodes.errors import NotDrained, UnsafeMembers
@@ -44,6 +46,8 @@ SAME_SIGNAL_S = 0.3
 """What comes so soon after the first signal is the same one: terminals and supervisors tell whole process groups."""
 PARTITIONS_WITHIN_S = 5.0
 READY_POLL_S = 0.02
+WELL_S = 10.0
+"""A node that could not say for so long that it is there is not well."""
 READY_AFTER_S_MAX = 15.0
 """A node whose partitions are still held by another is ready all the same."""
 
@@ -71,6 +75,9 @@ class NodeOptions:
 
     listen: bool = True
     """False: no events, everything is found by sweeps. For tests of just that."""
+
+    health_file: Path | None = None
+    """Touched as long as the grid takes the node's heartbeats."""
 
     settings: NodeSettings = field(default_factory=NodeSettings)
 
@@ -119,6 +126,8 @@ async def run_node(
                     await _settled(node)
                     start_s = round(time.monotonic() - began_s, 3)
                     started.set()
+                    if options.health_file is not None:
+                        nursery.start_soon(keep_health_file, options.health_file, partial(_is_well, node))
                     on_ready(Ready(node.host.node, os.getpid(), address, cluster.formation, len(node.tenures), start_s))
                     await _first_of(stop, node.told_to_leave)
                     await _drain(node, ended, options)
@@ -266,6 +275,11 @@ async def _give_up_starting(stop: trio.Event, started: trio.Event, whole: trio.C
     if not started.is_set():
         _log().info("stopped before it was ready")
         whole.cancel()
+
+
+async def _is_well(node: Node) -> bool:
+    await trio.lowlevel.checkpoint()
+    return trio.current_time() - node.beaten_s < WELL_S
 
 
 async def _first_of(*events: trio.Event) -> None:
