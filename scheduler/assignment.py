@@ -4,14 +4,30 @@ Its result is published as one value, which all nodes follow; safety never rests
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+import msgspec
 from msgspec import Struct
 
+from tenure.scheduler.formats import FIRST
 from tenure.scheduler.grid.port import Ownership
 from tenure.scheduler.load import Load
 
-__all__ = ["ASSIGNMENT", "NODE_PREFIX", "Assignment", "NodeInfo", "assign", "is_settled"]
+__all__ = [
+    "ASSIGNMENT",
+    "NODE_PREFIX",
+    "PICKLED",
+    "RULES",
+    "Assignment",
+    "NodeInfo",
+    "assign",
+    "is_settled",
+    "runs_all",
+]
+
+RULES = 2
+"""The rules of `assign` that this version knows. What is in force is the oldest that a living node knows: nodes that
+compute different things would take partitions from each other again and again."""
 
 NODE_PREFIX = b"node/"
 """What the keys of heartbeats begin with."""
@@ -35,6 +51,7 @@ class NodeInfo(Struct, frozen=True):
     draining: bool = False
     allows_pickled: bool = False
     format: int = 1
+    """Not used: see `reads`."""
     pid: int = 0
     name: str = ""
     owned: tuple[int, ...] = ()
@@ -47,6 +64,14 @@ class NodeInfo(Struct, frozen=True):
     """When its process began, on its host's clock: with `pid`, which process it is."""
     load: Load = Load()
     """How much it has to do."""
+    reads: tuple[int, ...] = (FIRST,)
+    """The formats that it reads (see `formats`)."""
+    rules: int = 1
+    """The rules of `assign` that it knows."""
+    version: str = ""
+    """Its version of Tenure. Empty: older than this field."""
+    unfit: tuple[int, ...] = ()
+    """The partitions that it has met something in that it can't read or run."""
 
 
 class Assignment(Struct, frozen=True):
@@ -57,24 +82,40 @@ class Assignment(Struct, frozen=True):
     """The node of each partition; empty: nobody is there."""
 
 
+PICKLED = "a pickled callable"
+"""Stands for all ad hoc job types, where types are looked for."""
+
+
+def runs_all(node: NodeInfo, types: Mapping[str, int]) -> bool:
+    """Does this node know all these job types, in these versions or newer ones?"""
+    return all(
+        node.allows_pickled if type == PICKLED else node.types.get(type, 0) >= version
+        for type, version in types.items()
+    )
+
+
 def assign(current: tuple[str, ...], ownership: Ownership, nodes: Iterable[NodeInfo]) -> tuple[str, ...]:
     """The node of each partition: next to its data, spread evenly, moved no more than needed.
 
-    Nodes that know most job types come first; a draining node owns nothing, also if it is the last.
+    Nodes that have met something in a partition that they can't read or run do not get it, as long as there are
+    others; a draining node owns nothing, also if it is the last.
     """
-    able = _able(list(nodes))
+    known = list(nodes)
+    able = _able(known) if min((node.rules for node in known), default=RULES) >= 2 else _able_before(known)
     if not able:
         return tuple("" for _ in ownership.primaries)
-    by_member: dict[str, list[str]] = {}
+    by_member: dict[str, list[NodeInfo]] = {}
     for node in able:
-        by_member.setdefault(node.member, []).append(node.id)
-    everyone = [node.id for node in able]
+        by_member.setdefault(node.member, []).append(node)
+    unfit = {partition for node in able for partition in node.unfit}
     count = len(ownership.primaries)
     owners = [""] * count
     groups: dict[tuple[str, ...], list[int]] = {}
     for partition, primary in enumerate(ownership.primaries):
-        near = by_member.get(primary or "")
-        groups.setdefault(tuple(sorted(near or everyone)), []).append(partition)
+        near, everyone = by_member.get(primary or "", []), able
+        if partition in unfit:
+            near, everyone = _fit(near, partition), _fit(able, partition) or able
+        groups.setdefault(tuple(sorted(node.id for node in near or everyone)), []).append(partition)
     load: Counter[str] = Counter()
     for candidates, partitions in sorted(groups.items(), key=lambda group: (len(group[0]), group[0])):
         _spread(owners, current, candidates, partitions, load)
@@ -88,8 +129,17 @@ def is_settled(node: NodeInfo, published: Assignment, ownership: Ownership, node
     return owners == published.owners and mine <= {*node.owned, *node.lost}
 
 
+def _fit(nodes: list[NodeInfo], partition: int) -> list[NodeInfo]:
+    return [node for node in nodes if partition not in node.unfit]
+
+
 def _able(nodes: list[NodeInfo]) -> list[NodeInfo]:
-    staying = [node for node in nodes if not node.draining]
+    return sorted((node for node in nodes if not node.draining), key=lambda node: node.id)
+
+
+def _able_before(nodes: list[NodeInfo]) -> list[NodeInfo]:
+    """By the first rules: only nodes that know most job types, and nobody says what it is unfit for."""
+    staying = [msgspec.structs.replace(node, unfit=()) for node in nodes if not node.draining]
     if not staying:
         return []
     most = max(len(node.types) for node in staying)

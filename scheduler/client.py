@@ -4,6 +4,7 @@ Everything a client says goes through the lanes to the partition concerned, so i
 applied once; definitions change by compare-and-set. The lanes themselves are pure (`outlanes`).
 """
 
+import math
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ import trio
 from msgspec import Raw
 
 from tenure.scheduler import errors
+from tenure.scheduler.cluster import find
 from tenure.scheduler.directory import Directory
 from tenure.scheduler.elapsed import Elapsed
 from tenure.scheduler.errors import (
@@ -24,8 +26,10 @@ from tenure.scheduler.errors import (
     NotDone,
     PartitionLost,
     TooLarge,
+    UnreadableFormat,
     WrongType,
 )
+from tenure.scheduler.formats import Formats
 from tenure.scheduler.grid.port import EntryEvent, Grid, GridError, Map
 from tenure.scheduler.jobtype import Registry, registry
 from tenure.scheduler.keys import checked_address, client_partition, partition_of, reply_key
@@ -40,6 +44,7 @@ __all__ = ["GridClient", "open_client"]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 T = TypeVar("T")
+LEARN_EVERY_S = 1.0
 
 
 class _Question:
@@ -65,9 +70,14 @@ class GridClient:
     ) -> None:
         self.grid, self.settings, self.registry, self.now_ms = grid, settings, registry, now_ms
         self.sender = sender
+        self.formats = Formats()
+        """What the cluster writes; looked at when a client is opened, begins a lane, or is answered in another one."""
+        self.refused: UnreadableFormat | None = None
+        """Why this client can do nothing here any more: the cluster writes what it can't read."""
         self.partition_count = grid.partition_count
         self.directory = Directory(self)
         self._nursery = nursery
+        self._learned_s = -math.inf
         self._lanes: dict[int, OutLane] = {}
         self._elapsed = Elapsed(now_ms)
         self._pumping: set[int] = set()
@@ -160,6 +170,8 @@ class GridClient:
     ) -> None:
         if self.closed:
             raise ClientClosed("this client is closed")
+        if self.refused is not None:
+            raise self.refused
         if not envelopes:
             await trio.lowlevel.checkpoint()
             return
@@ -177,6 +189,8 @@ class GridClient:
         if sent == len(envelopes) and ticket.done and not ticket.doubtful:
             return
         unstored = self._unstored(pairs, envelopes, ticket, sent)
+        if self.refused is not None:
+            raise self.refused
         raise Backlogged(
             f"{len(unstored)} of {len(pairs)} messages are not known to be stored after {limit_s} s: "
             "the cluster does not keep up, or does not answer",
@@ -192,7 +206,7 @@ class GridClient:
         for partition, envelope in envelopes[start:] if start else envelopes:
             lane = lanes.get(partition)
             if lane is None:
-                lane = lanes[partition] = OutLane(self.sender, self.settings)
+                lane = lanes[partition] = OutLane(self.sender, self.settings, self.formats.encode)
             size_bytes = len(envelope.body) + 40
             lane.add(envelope, ticket, size_bytes)
             self._buffer_bytes += size_bytes
@@ -251,6 +265,10 @@ class GridClient:
                 lane.looked(gone)
                 return gone
             elif step.action is Action.BEGIN:
+                if trio.current_time() >= self._learned_s + LEARN_EVERY_S:  # lanes often begin all at once
+                    await self.learn_format()
+                if self.refused is not None:
+                    return False
                 begun_s = self._elapsed.now_s()  # before it is known, so that no later watermark is taken for older
                 watermark = await announced(self.grid, partition)
                 if watermark is None:
@@ -270,6 +288,20 @@ class GridClient:
             return
         settings = self.settings
         await trio.sleep(min(settings.retry_pause_max_s, settings.retry_pause_s * 2 ** min(attempt - 1, 10)))
+
+    async def learn_format(self) -> None:
+        """See what the cluster writes now, if it can be seen. What this version can't read ends all that waits."""
+        self._learned_s = trio.current_time()
+        try:
+            found = await find(self.grid)
+            if found is not None:
+                self.formats.declare(found.format)
+        except GridError:
+            pass  # with the next lane, then
+        except UnreadableFormat as error:
+            self.refused = error
+            for event in (*self._settled.values(), *(question.answered for question in self._questions.values())):
+                event.set()
 
     def _tell(self, tickets: list[Ticket]) -> None:
         for ticket in tickets:
@@ -330,6 +362,8 @@ class GridClient:
             raise NotDone(f"the question to {envelope.to!r} could not be stored within {limit_s} s") from backlogged
         finally:
             del self._questions[n]
+        if question.answer is None and self.refused is not None:
+            raise self.refused
         if question.answer is None:
             raise await self._no_answer(partition, envelope.to, limit_s)
         self.grid.discard(Map.REPLIES, client_partition(self.sender, self.partition_count), [reply_key(self.sender, n)])
@@ -369,7 +403,9 @@ class GridClient:
         try:
             answers = decode(stored, list[Answer])
         except errors.Final:
-            return  # the poll finds no answer either, and the deadline says so
+            answers = []  # the poll finds no answer either, and the deadline says so
+        if stored[:1] != bytes((self.formats.declared,)):
+            self._nursery.start_soon(self.learn_format)
         for answer in answers:
             if (question := self._questions.get(answer.n)) is not None and question.answer is None:
                 question.answer = answer
@@ -417,6 +453,9 @@ async def open_client(
             sender=sender,
             nursery=nursery,
         )
+        await client.learn_format()
+        if client.refused is not None:
+            raise client.refused
         async with grid.listen(
             Map.REPLIES, client.on_replies, key=(client_partition(sender, grid.partition_count), sender), removals=False
         ):

@@ -9,6 +9,7 @@ import trio
 from msgspec import Struct
 
 from tenure.scheduler.errors import NotDone
+from tenure.scheduler.formats import FIRST
 from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.keys import HEAD
 from tenure.scheduler.wire import Head, decode, encode
@@ -26,7 +27,8 @@ class Cluster(Struct, frozen=True):
     incarnation: int
     partition_count: int
     formed: bool
-    format: int = 1
+    format: int = FIRST
+    """What all writers write (see `formats`)."""
 
 
 async def find_or_form(grid: Grid, name: str, *, deadline_s: float = 30.0, retry_s: float = 0.1) -> Cluster:
@@ -34,10 +36,10 @@ async def find_or_form(grid: Grid, name: str, *, deadline_s: float = 30.0, retry
     with trio.move_on_after(deadline_s):
         while True:
             try:
-                cluster = await _find_or_begin(grid, name)
+                cluster, stored = await _find_or_begin(grid, name)
                 if cluster.formed:
                     return cluster
-                await _finish(grid, cluster)
+                await _finish(grid, cluster, stored)
                 continue
             except GridError:
                 pass
@@ -56,15 +58,15 @@ async def find(grid: Grid) -> Cluster | None:
     return cluster if cluster.formed else None
 
 
-async def _find_or_begin(grid: Grid, name: str) -> Cluster:
+async def _find_or_begin(grid: Grid, name: str) -> tuple[Cluster, bytes]:
     stored = await grid.get(Map.NODES, 0, MARKER)
     if stored is None:
         mine = Cluster(name, 1, grid.partition_count, False)
         stored = await grid.put_if_absent(Map.NODES, 0, MARKER, encode(mine)) or encode(mine)
-    return decode(stored, Cluster)
+    return decode(stored, Cluster), stored
 
 
-async def _finish(grid: Grid, cluster: Cluster) -> None:
+async def _finish(grid: Grid, cluster: Cluster, stored: bytes) -> None:
     """Create the heads and say so in the marker. Whoever finds a forming unfinished goes on with it."""
     formation, incarnation = cluster.formation, cluster.incarnation
     for partition in range(grid.partition_count):
@@ -74,5 +76,5 @@ async def _finish(grid: Grid, cluster: Cluster) -> None:
             # The marker was lost, the cluster was not. Heads that we made just now don't count as its heads.
             formation, incarnation = found.formation, found.incarnation
             break
-    formed = Cluster(formation, incarnation, cluster.partition_count, True)
-    await grid.replace_if_same(Map.NODES, 0, MARKER, encode(cluster), encode(formed))
+    formed = Cluster(formation, incarnation, cluster.partition_count, True, cluster.format)
+    await grid.replace_if_same(Map.NODES, 0, MARKER, stored, encode(formed))

@@ -11,7 +11,7 @@ import trio
 
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.keys import client_partition, partition_sender, reply_key, slot_key
-from tenure.scheduler.wire import Answer, encode
+from tenure.scheduler.wire import Answer
 
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
@@ -132,6 +132,7 @@ class Courier:
     async def _answer(self, client: bytes, answers: list[Answer]) -> None:
         grid, partition = self.host.grid, client_partition(client, self.host.grid.partition_count)
         # The bell carries the answers, and is what a client waits for; it looks for the others if it hears nothing.
+        encode = self.host.formats.encode
         entries = {client: encode(answers)}
         entries |= {reply_key(client, answer.n): encode([answer]) for answer in answers}
         attempt = 0

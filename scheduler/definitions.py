@@ -15,7 +15,7 @@ from tenure.scheduler import commands
 from tenure.scheduler.errors import Undecodable, UnreadableFormat, WrongType
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.live import Live
-from tenure.scheduler.wire import EMPTY, Definition, Envelope, Failure, JobRecord, Kind, Status, decode, encode
+from tenure.scheduler.wire import EMPTY, Definition, Envelope, Failure, JobRecord, Kind, Status, decode
 
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
@@ -33,6 +33,7 @@ class Definitions:
 
     def __init__(self, tenure: "Tenure") -> None:
         self.tenure, self.host, self.partition = tenure, tenure.host, tenure.partition
+        self._encode = tenure.host.formats.encode
         self._seen: dict[str, Definition] = {}
         self._current: list[tuple[str, Definition]] = []
         """Proved to be current at some moment since the look-up began."""
@@ -79,16 +80,21 @@ class Definitions:
 
         None: it can't be read; that is reported, and its messages wait.
         """
+        proved = await self._prove_stored(id)
+        return None if proved is None else proved[0]
+
+    async def _prove_stored(self, id: str) -> tuple[Definition, bytes] | None:
+        """The same, with its very bytes: another version may write the same with others."""
         grid, key, attempt = self.host.grid, id.encode(), 0
         while True:
             try:
                 value = await grid.get(Map.JOBS, self.partition, key)
                 if value is None:
-                    value = await grid.put_if_absent(Map.JOBS, self.partition, key, encode(NEVER_WAS))
+                    value = await grid.put_if_absent(Map.JOBS, self.partition, key, self._encode(NEVER_WAS))
                     if value is None:
-                        return NEVER_WAS
+                        return NEVER_WAS, self._encode(NEVER_WAS)
                 if await grid.replace_if_same(Map.JOBS, self.partition, key, value, value):
-                    return decode(value, Definition)
+                    return decode(value, Definition), value
             except GridError:
                 pass
             except (Undecodable, UnreadableFormat) as error:
@@ -240,10 +246,11 @@ class Definitions:
     async def _remove(self, id: str, generation: int) -> None:
         attempt = 0
         while True:
-            definition = await self._prove(id)
-            if definition is None or definition.generation != generation or definition.wanted == "removed":
+            proved = await self._prove_stored(id)
+            definition = None if proved is None else proved[0]
+            if proved is None or proved[0].generation != generation or proved[0].wanted == "removed":
                 break
-            old, new = encode(definition), encode(removed(definition))
+            old, new = proved[1], self._encode(removed(proved[0]))
             try:
                 if await self.host.grid.replace_if_same(Map.JOBS, self.partition, id.encode(), old, new):
                     self.offer(id, new)

@@ -22,7 +22,7 @@ from tenure.scheduler.errors import (
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.jobtype import JobType, pickled_type
 from tenure.scheduler.keys import checked_address, partition_of
-from tenure.scheduler.wire import Definition, decode, encode
+from tenure.scheduler.wire import Definition, decode
 
 if TYPE_CHECKING:
     from tenure.scheduler.client import GridClient
@@ -38,6 +38,7 @@ class Directory:
 
     def __init__(self, client: "GridClient") -> None:
         self.client, self.grid, self.settings = client, client.grid, client.settings
+        self._encode = client.formats.encode
         self.known_types: dict[str, JobType | None] = {}
         """job id -> its type, as far as it was looked up to check messages"""
 
@@ -90,7 +91,7 @@ class Directory:
                 stored = await self.grid.get(Map.JOBS, partition, key)
                 if stored is None:
                     new = self._definition(type, parameters, 1, 1)
-                    stored = await self.grid.put_if_absent(Map.JOBS, partition, key, encode(new))
+                    stored = await self.grid.put_if_absent(Map.JOBS, partition, key, self._encode(new))
                     if stored is None:
                         return None
                 there = decode(stored, Definition)
@@ -99,7 +100,7 @@ class Directory:
                         return self._check_same(type, id, parameters, there)
                 else:
                     new = self._definition(type, parameters, there.generation + 1, there.revision + 1)
-                    if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, encode(new)):
+                    if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, self._encode(new)):
                         return await self._reconciled(id, new.revision)
             except GridError:
                 attempt += 1
@@ -140,7 +141,7 @@ class Directory:
                 if there.wanted == "removed" or (there.wanted == wanted != "running"):
                     return there.revision
                 new = _with_wanted(there, wanted)
-                if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, encode(new)):
+                if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, self._encode(new)):
                     return new.revision
             except GridError:
                 attempt += 1
@@ -165,7 +166,7 @@ class Directory:
         while True:
             stored = await self.grid.get(Map.JOBS, partition, key)
             if stored is None:
-                stored = await self.grid.put_if_absent(Map.JOBS, partition, key, encode(NEVER_WAS))
+                stored = await self.grid.put_if_absent(Map.JOBS, partition, key, self._encode(NEVER_WAS))
                 if stored is None:
                     return None
             if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, stored):

@@ -1,5 +1,6 @@
 """The record under construction: what turns have done since the last freeze."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
@@ -45,7 +46,7 @@ class Draft:
         """Is there anything here that must be committed?"""
         self.committed = trio.Event()
 
-    def freeze(self, record: Record, state: "PartitionState") -> Record:
+    def freeze(self, record: Record, state: "PartitionState", encode: Callable[[object], bytes] = encode) -> Record:
         """Fill the record. Queues count as carried from now on."""
         record.jobs = {id: live.record() for id, live in self.changed.items()}
         record.gone = list(self.gone)
@@ -58,7 +59,7 @@ class Draft:
         for id, live in self.recounted.items():
             if live.carried:
                 record.attempted[id] = _attempts(live)
-        record.outbox = _numbered(self.sends, state)
+        record.outbox = _numbered(self.sends, state, encode)
         record.answers, record.buried, record.exhumed = self.answers, self.buried, self.exhumed
         record.remembered = [(job, id, until, answer) for (job, id), (until, answer) in self.remembered.items()]
         record.steps, record.subscribed = self.steps, self.subscribed
@@ -72,7 +73,9 @@ def _attempts(live: "Live") -> list[int]:
     return counts or [0]
 
 
-def _numbered(sends: dict[int, list[Envelope]], state: "PartitionState") -> list[tuple[int, int, bytes]]:
+def _numbered(
+    sends: dict[int, list[Envelope]], state: "PartitionState", encode: Callable[[object], bytes]
+) -> list[tuple[int, int, bytes]]:
     """Cut into slots and numbered: from here on, these very bytes go into these very slots."""
     slots = []
     for partition, envelopes in sends.items():

@@ -32,6 +32,7 @@ __all__ = [
     "UnknownJobType",
     "UnknownNode",
     "UnreadableFormat",
+    "UpgradeUnfinished",
     "WrongType",
 ]
 
@@ -96,7 +97,17 @@ class PartitionLost(Final):
 
 
 class UnreadableFormat(Final):
-    """A stored value has a format or key that this version does not read."""
+    """A stored value has a format or key that this version does not read. It is left alone; nodes that can are named
+    where they are known."""
+
+    def __init__(self, what: str, *, format: int = 0) -> None:
+        super().__init__(what)
+        self.format = format
+        """The format; 0: it is not for want of that."""
+
+
+class UpgradeUnfinished(Final):
+    """The newest format can't be declared, as long as nodes are there that don't read it."""
 
 
 class Undecodable(Final):

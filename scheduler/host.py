@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from tenure.scheduler.activities_port import Launcher
+from tenure.scheduler.formats import Formats
 from tenure.scheduler.grid.port import Grid
 from tenure.scheduler.jobtype import JobType, Registry, unpickled_type
 from tenure.scheduler.keys import partition_of
@@ -49,6 +50,12 @@ class Host:
     """Processor time that this process has used; a node that shares its process with others knows none."""
     live_nodes: "Callable[[], Collection[NodeInfo]]" = tuple
     """The nodes that live, as far as this one sees."""
+    version: str = ""
+    """Of Tenure."""
+    formats: Formats = field(default_factory=Formats)
+    unfit: dict[int, str] = field(default_factory=dict)
+    """Partitions that this node has met something in that it can't read or run: the reason. They are given to nodes
+    that can, where there are any; this one does not get them back."""
 
     def __post_init__(self) -> None:
         self._serials = itertools.count(1)

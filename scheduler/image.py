@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from itertools import islice
 
@@ -66,7 +66,7 @@ class Frozen:
     def _extra(self, job: str) -> _Extras:
         return self._extras.setdefault(job, _Extras())
 
-    def chunks(self, chunk_bytes_max: int) -> Iterator[bytes]:
+    def chunks(self, chunk_bytes_max: int, encode: Callable[[object], bytes] = encode) -> Iterator[bytes]:
         """The image, piece by piece; the caller may rest between any two."""
         waiting = bytearray()
         for piece in self._pieces():

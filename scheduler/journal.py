@@ -48,12 +48,15 @@ class Journal:
         new_id: Callable[[], str],
         random: Random,
         report: Callable[[str], None],
+        encode: Callable[[object], bytes] = encode,
     ) -> None:
-        self.grid, self.partition, self.settings = grid, partition, settings
+        self.grid, self.partition, self.settings, self._encode = grid, partition, settings, encode
         self.formation = formation
         self.new_id, self.random, self.report = new_id, random, report
         self.state = PartitionState()
         self.head = Head(formation, 0)
+        self._stored_head = b""
+        """Its very bytes: another version may write the same head with others."""
         self.slot = 0
         """The slot to be looked at, or written, next."""
         self.tail: tuple[int, bytes] | None = None
@@ -102,6 +105,7 @@ class Journal:
                 stored = await self.grid.get(Map.HEADS, self.partition, HEAD)
                 head = decode(stored, Head) if stored is not None else None
                 if head is not None and head.formation == self.formation and await self._read_image(head):
+                    self._stored_head = stored or b""
                     return
                 problem = (
                     "its head is missing"
@@ -226,17 +230,17 @@ class Journal:
             stored = await self.grid.get(Map.HEADS, self.partition, HEAD)
         except GridError:
             return
-        if stored is not None and stored != encode(self.head):
+        if stored is not None and stored != self._stored_head:
             await self.read()
 
     async def still_ours(self) -> bool:
         """Is the head still the one that we claimed? Not, if another has opened or the partition was lost."""
         if self._moving:
             return True  # the move itself will tell
-        stored = encode(self.head)
+        stored = self._stored_head
         if await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, stored, stored):
             return True
-        return self._moving or stored != encode(self.head)
+        return self._moving or stored != self._stored_head
 
     # -- committing -------------------------------------------------------------------------------
 
@@ -250,7 +254,7 @@ class Journal:
             raise TenureOver(f"partition {self.partition}: journal slot {self.slot} is another's")
 
     async def _append(self, record: Record) -> bool:
-        stored = encode(record)
+        stored = self._encode(record)
         if not await self._write_once(Map.JOURNAL, journal_key(self.slot), stored):
             return False
         self._add(record, stored)
@@ -296,7 +300,7 @@ class Journal:
         self.serial += 1
         epoch, serial, chunks = self.state.epoch, self.serial, 0
         written: list[bytes] = []
-        for chunk in frozen.chunks(self.settings.chunk_bytes_max):
+        for chunk in frozen.chunks(self.settings.chunk_bytes_max, self._encode):
             if not await self._write_once(Map.IMAGES, chunk_key(epoch, serial, chunks), chunk):
                 raise TenureOver(f"partition {self.partition}: another wrote image {epoch}.{serial}")
             written.append(chunk)
@@ -325,7 +329,7 @@ class Journal:
 
     async def _move_head(self, head: Head) -> bool:
         """Compare-and-set from the head that we know. False: it is another's."""
-        old, new = encode(self.head), encode(head)
+        old, new = self._stored_head, self._encode(head)
         attempt, self._moving = 0, True
         try:
             while True:
@@ -338,7 +342,7 @@ class Journal:
                 except GridError:
                     attempt += 1
                     await self.pause(attempt)
-            self.head = head
+            self.head, self._stored_head = head, new
             return True
         finally:
             self._moving = False

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 import trio
 
-from tenure.scheduler.assignment import ASSIGNMENT, NODE_PREFIX, Assignment, NodeInfo, assign
-from tenure.scheduler.errors import TenureError
+from tenure.scheduler.assignment import ASSIGNMENT, NODE_PREFIX, RULES, Assignment, NodeInfo, assign, runs_all
+from tenure.scheduler.cluster import MARKER, Cluster
+from tenure.scheduler.errors import TenureError, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.handoffs import Handoffs
 from tenure.scheduler.heard import Heard
@@ -76,6 +77,8 @@ class Node:
         """Somebody wants this node to go (see `tenure.scheduler.orders`)."""
         self.beaten_s = -math.inf
         """When the grid has last taken a heartbeat, on trio's clock."""
+        self.refused: UnreadableFormat | None = None
+        """Why this node can't stay."""
         self._listening = listening
         self.handoffs = Handoffs(self)
         self._serving: dict[int, Serving] = {}
@@ -98,7 +101,11 @@ class Node:
     # -- life -------------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until drained; started once others can see it. Cancelling is a crash: others take over."""
+        """Serve until drained; started once others can see it. Cancelling is a crash: others take over.
+
+        Raises `UnreadableFormat`, after all was handed over, when the cluster declares a format that this node can't
+        read.
+        """
         async with self._listening(self), trio.open_nursery() as nursery:
             self._nursery = nursery
             await nursery.start(self._keep_beating)
@@ -106,6 +113,8 @@ class Node:
             await self._follow()
             nursery.cancel_scope.cancel()
         await self._take_leave()
+        if self.refused is not None:
+            raise self.refused
 
     async def drain(self) -> None:
         """Close every partition in favour of others, then end; returns when `run` is about to."""
@@ -167,11 +176,16 @@ class Node:
             lost=tuple(self.lost),
             follows=self.assignment.version,
             load=self._meter.load,
+            reads=self.host.formats.reads,
+            rules=RULES,
+            version=self.host.version,
+            unfit=tuple(self.host.unfit),
         )
 
     async def _see_nodes(self) -> None:
         """Who is alive: whose beat has moved within `gone_after_s` of our own clock."""
         nodes: dict[str, NodeInfo] = {}
+        declared = 0
         async for page in self.grid.scan(Map.NODES, 0):
             for entry in page:
                 if entry.key.startswith(NODE_PREFIX):
@@ -182,6 +196,8 @@ class Node:
                     nodes[info.id] = info
                 elif entry.key == self._order_key:
                     self._heed(entry.value)
+                elif entry.key == MARKER:
+                    declared = _declared(entry.value)
         live, silent = {}, []
         now_s = trio.current_time()  # after the scan: it may have taken long, and we been frozen meanwhile
         # Where we are late ourselves, as on a machine that has too much to do, others may well be too.
@@ -199,6 +215,7 @@ class Node:
                 silent.append(id)
         live[self.host.node] = self.info()
         self.nodes = live
+        self._heed_format(declared)
         for id in silent:
             if id != self.host.node:
                 await self._forget(id)
@@ -212,6 +229,21 @@ class Node:
         if leave and not self.told_to_leave.is_set():
             self.draining = True
             self.told_to_leave.set()
+
+    def _heed_format(self, declared: int) -> None:
+        """Write what the cluster declares from now on; a node that can't read that has no business here."""
+        formats = self.host.formats
+        readers: dict[int, list[str]] = {}
+        for id, info in sorted(self.nodes.items()):
+            for number in info.reads:
+                readers.setdefault(number, []).append(id)
+        formats.readers = readers
+        if declared:
+            try:
+                formats.declare(declared)
+            except UnreadableFormat as error:
+                self.refused = error
+                self.draining = True
 
     async def _forget(self, id: str) -> None:
         self._beats.pop(id, None)
@@ -231,6 +263,7 @@ class Node:
             except GridError:
                 pass
             self._apply()
+            self._mind_strange_jobs()
             await self._rest()
         self._drained.set()
 
@@ -305,6 +338,17 @@ class Node:
             self._heard = members
             self.grid.hear(members)
 
+    def _mind_strange_jobs(self) -> None:
+        """Partitions with jobs that others can run, and we can't, are theirs."""
+        unfit = self.host.unfit
+        others = [info for id, info in self.nodes.items() if id != self.host.node and not info.draining]
+        for partition, tenure in self.tenures.items():
+            if tenure.strange and partition not in unfit:
+                able = [info.id for info in others if partition not in info.unfit and runs_all(info, tenure.strange)]
+                if able:
+                    strange = ", ".join(f"{type} {version}" for type, version in tenure.strange.items())
+                    unfit[partition] = f"it has jobs that can't run here ({strange}); {', '.join(able)} can run them"
+
     def _begin(self, partition: int) -> None:
         serving = self._serving[partition] = Serving(self, partition)
         self.start(serving.run)
@@ -322,3 +366,11 @@ class Node:
     def is_alive(self, id: str) -> bool:
         """Has this node's heart been heard lately?"""
         return id in self.nodes
+
+
+def _declared(stored: bytes) -> int:
+    """The format that the cluster's marker declares; 0: it can't be read."""
+    try:
+        return decode(stored, Cluster).format
+    except TenureError:
+        return 0

@@ -12,7 +12,11 @@ __all__ = ["live_nodes", "said_nodes"]
 
 
 async def live_nodes(grid: Grid) -> list[NodeInfo]:
-    """Nodes whose beat moves. Takes a few beats. Raises `GridError`."""
+    """Nodes whose beat moves. Takes a few beats. Raises `GridError`.
+
+    Who has fallen silent just now is not told from who is slow: what must not be done while a node lives (see
+    `upgrades`) asks for `said_nodes` too.
+    """
     before = {node.id: node.beat for node in await said_nodes(grid)}
     alive: dict[str, NodeInfo] = {}
     for _ in range(3):

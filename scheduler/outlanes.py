@@ -9,6 +9,7 @@ Each shell (trio, asyncio, threads) drives the same lanes. Rules: `tests/models/
 """
 
 from collections import deque
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -60,8 +61,8 @@ class _Waiting(NamedTuple):
 class OutLane:
     """The lanes from one client to one partition, one after another."""
 
-    def __init__(self, sender: bytes, settings: ClientSettings) -> None:
-        self.sender, self.settings = sender, settings
+    def __init__(self, sender: bytes, settings: ClientSettings, encode: Callable[[object], bytes] = encode) -> None:
+        self.sender, self.settings, self._encode = sender, settings, encode
         self.waiting: deque[_Waiting] = deque()
         self.frozen: list[_Waiting] = []
         self._bytes = b""
@@ -175,4 +176,4 @@ class OutLane:
         batch = Batch([waiting.envelope for waiting in self.frozen])
         if self.n == 0:
             batch.after_lane, batch.after_n = self.after
-        self._bytes = encode(batch)
+        self._bytes = self._encode(batch)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from tenure.scheduler.errors import Final
+from tenure.scheduler.errors import Final, UnreadableFormat
 from tenure.scheduler.heard import Heard
 from tenure.scheduler.journal import Journal, TenureOver
 from tenure.scheduler.state import PartitionState
@@ -58,6 +58,7 @@ class Serving:
             new_id=host.new_id,
             random=host.random,
             report=host.report,
+            encode=host.formats.encode,
         )
         try:
             with self._opening:
@@ -73,11 +74,21 @@ class Serving:
             await tenure.run(crashed=not journal.closed_before, heard=heard)
         except TenureOver:
             await trio.sleep(host.random.random() * host.settings.retry_pause_max_s)
+        except UnreadableFormat as error:
+            self._park(error)
+            await trio.sleep(host.settings.lost_after_s)
         except Final as error:
             if self.partition not in node.lost:
                 host.report(str(error))
             node.lost[self.partition] = str(error)
             await trio.sleep(host.settings.lost_after_s)
+
+    def _park(self, error: UnreadableFormat) -> None:
+        """Nothing is touched: what can't be read here is another node's to read, now or later."""
+        reason = f"{error} ({self.host.formats.who_reads(error.format)})"
+        if self.host.unfit.get(self.partition) != reason:
+            self.host.report(f"partition {self.partition} is parked on node {self.host.node}: {reason}")
+        self.host.unfit[self.partition] = reason
 
     async def _open(self, journal: Journal) -> Heard:
         """Open it, with the first sweep beside that: nobody waits for both."""

@@ -10,6 +10,7 @@ from tenure.scheduler import commands
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.inlanes import InLanes, Slot
+from tenure.scheduler.journal import TenureOver
 from tenure.scheduler.keys import is_partition_sender
 from tenure.scheduler.live import Live
 from tenure.scheduler.wire import Batch, Envelope, Kind, decode
@@ -99,6 +100,10 @@ class Taking:
         try:
             return decode(slot.value, Batch).envelopes
         except (Undecodable, UnreadableFormat) as error:
+            if isinstance(error, UnreadableFormat) and self.host.formats.is_another_ones(error.format):
+                # Not taken: it keeps its place until a node that reads it has this partition.
+                self.host.unfit[self.partition] = f"{error} ({self.host.formats.who_reads(error.format)})"
+                raise TenureOver(f"partition {self.partition}: {error}") from error
             # Its bytes are kept; whoever sent it sent nothing that we could do.
             envelope = Envelope(f"slot {slot.key.hex()}", Raw(msgpack.encode(slot.value)), slot=slot.key)
             self.turns.bury(envelope, type(error).__name__, str(error))

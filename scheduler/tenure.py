@@ -15,6 +15,7 @@ import trio
 
 from tenure.scheduler.activities_supervisor import Supervisor
 from tenure.scheduler.alarms import Alarms
+from tenure.scheduler.assignment import PICKLED
 from tenure.scheduler.courier import Courier
 from tenure.scheduler.definitions import Definitions
 from tenure.scheduler.draft import Draft
@@ -68,6 +69,8 @@ class Tenure:
         self._run_scopes: set[trio.CancelScope] = set()
         self._image_running = False
         self.last_turns = 0
+        self.strange: dict[str, int] = {}
+        """Job types, with their versions, that jobs of this partition have and this node can't run."""
 
     # -- hints from outside -----------------------------------------------------------------------
 
@@ -136,7 +139,10 @@ class Tenure:
     def _resume(self, crashed: bool) -> None:
         """What the state says is to be done."""
         resumable = {type.name for type in self.host.registry if type.keeps_instance}
+        versions = {type.name: type.version for type in self.host.registry}
         for id, record in self.state.jobs.items():
+            if record.version > versions.get(record.type, 0):
+                self._meet_strange(record)
             self.alarms.resume(id, record)
             if record.activities:
                 self.supervisor.resume(id, record)
@@ -220,6 +226,7 @@ class Tenure:
         type, reason = self.host.type_of(record)
         if type is None:
             live.stuck = reason
+            self._meet_strange(record)
             self.host.report(f"job {live.id!r} is parked on this node: {reason}")
             return
         live.stuck, live.type = "", type
@@ -228,6 +235,12 @@ class Tenure:
         except Undecodable as error:
             live.stuck = f"Undecodable: {error}"
             self.host.report(f"job {live.id!r} is parked: {error}; its bytes are kept")
+
+    def _meet_strange(self, record: JobRecord) -> None:
+        """This node can't run it, perhaps; others may."""
+        if self.host.type_of(record)[0] is None:
+            name, version = (PICKLED, 1) if record.pickled else (record.type, record.version)
+            self.strange[name] = max(version, self.strange.get(name, 0))
 
     def ready(self, live: Live) -> None:
         """Its queue may have something to run."""
@@ -405,7 +418,7 @@ class Tenure:
         draft, turns.draft = turns.draft, Draft()
         turns.in_flight = draft
         record = Record(self.host.new_id(), "", kind, state.epoch, self.host.node, self.host.now_ms(), successor)
-        draft.freeze(record, state)
+        draft.freeze(record, state, self.host.formats.encode)
         record.arrived, record.answered = self.courier.confirmed()
         await self.journal.commit(record)
         turns.in_flight = None

@@ -1,16 +1,18 @@
 """What is stored in the grid: values and their bytes.
 
-Every stored value begins with a format byte and a key id (0: not authenticated), then MessagePack.
-Structs are arrays on the wire; within a format, fields are only ever added at the end, with defaults.
+Every stored value begins with a format byte (see `formats`) and a key id (0: not authenticated); in the first format
+MessagePack follows. Structs are arrays on the wire; within a format, fields are only ever added at the end, with
+defaults.
 """
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
 from tenure.scheduler.activities_wire import Activity
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
+from tenure.scheduler.formats import FIRST, UNAUTHENTICATED, format_of, stamp
 
 __all__ = [
     "EMPTY",
@@ -31,33 +33,27 @@ __all__ = [
     "encode",
 ]
 
-FORMAT = 1
-UNAUTHENTICATED = 0
-PREFIX = bytes((FORMAT, UNAUTHENTICATED))
 EMPTY = Raw(b"\xc0")
 
 T = TypeVar("T")
-_encoder = msgspec.msgpack.Encoder()
-_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 
-def encode(value: object) -> bytes:
-    """The bytes to store."""
-    return PREFIX + _encoder.encode(value)
+def encode(value: object, format: int = FIRST) -> bytes:
+    """The bytes to store. What others must read in any case is written in the first format."""
+    return stamp(format) + format_of(format).encode(value)
 
 
 def decode(stored: bytes, type: type[T]) -> T:
     """Back from stored bytes; raises `UnreadableFormat` or `Undecodable`, never anything else."""
-    if stored[:2] != PREFIX:
+    if len(stored) < 2:
+        raise Undecodable(f"not a stored {type.__name__}: {len(stored)} bytes")
+    format = format_of(stored[0])
+    if stored[1] != UNAUTHENTICATED:
         raise UnreadableFormat(
-            f"stored with format {stored[:1].hex() or '(none)'} and key {stored[1:2].hex() or '(none)'}; "
-            f"this version reads format {FORMAT:02x} and key {UNAUTHENTICATED:02x}"
+            f"stored with key {stored[1]}, and this version reads only what is not authenticated (key 0)", format=0
         )
-    decoder = _decoders.get(type)
-    if decoder is None:
-        decoder = _decoders[type] = msgspec.msgpack.Decoder(type)
     try:
-        return decoder.decode(memoryview(stored)[2:])  # type: ignore[no-any-return]
+        return format.decode(memoryview(stored)[2:], type)  # type: ignore[no-any-return]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Undecodable(f"not a stored {type.__name__}: {error}") from error
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         UnknownJobType,
         UnknownNode,
         UnreadableFormat,
+        UpgradeUnfinished,
         WrongType,
     )
     from tenure.scheduler.jobtype import Job, JobType, Registry, Retry, job, registry
@@ -112,6 +113,7 @@ __all__ = [
     "UnknownJobType",
     "UnknownNode",
     "UnreadableFormat",
+    "UpgradeUnfinished",
     "WaitingView",
     "WrongType",
     "job",

@@ -6,6 +6,7 @@ from typing import Any
 
 import cyclopts
 
+from tenure.about import tenure_version
 from tenure.cli.ends import Exit, explain
 
 __all__ = ["build_app", "main"]
@@ -56,7 +57,7 @@ def build_app() -> cyclopts.App:
     app = cyclopts.App(
         name="tenure",
         help="Durable, keyed, stateful jobs on a Hazelcast grid.",
-        version=_version,
+        version=tenure_version,
         help_format="plaintext",
         print_error=False,
         exit_on_error=False,
@@ -88,12 +89,3 @@ def _run(tokens: list[str]) -> Any:
 
         return proofs.run(tokens[0], tokens[1:])  # these read their own arguments, `--help` too
     return build_app()(tokens)
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("tenure")
-    except PackageNotFoundError:
-        return "not installed"

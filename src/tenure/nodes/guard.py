@@ -12,10 +12,12 @@ that starts: it finds a cluster without heads, and says so.
 import secrets
 
 import trio
+from msgspec.structs import replace
 
 from tenure.nodes.errors import ClusterLost, ClusterReplaced, GridGone
 from tenure.scheduler.cluster import MARKER, Cluster, find_or_form
 from tenure.scheduler.errors import NotDone
+from tenure.scheduler.formats import Formats
 from tenure.scheduler.grid.port import Grid, GridError, Map, OwnershipEvent, Refused
 from tenure.scheduler.keys import HEAD
 from tenure.scheduler.wire import decode, encode
@@ -56,8 +58,8 @@ async def begin_anew(grid: Grid) -> None:
     await grid.replace_if_same(Map.NODES, 0, MARKER, stored, encode(new))
 
 
-async def guard(grid: Grid, cluster: Cluster, *, gone_after_s: float) -> None:
-    """Return never; raise when this is no longer the cluster it was."""
+async def guard(grid: Grid, cluster: Cluster, *, gone_after_s: float, formats: Formats | None = None) -> None:
+    """Return never; raise when this is no longer the cluster it was. `formats` knows what is declared meanwhile."""
     changed = trio.Event()
 
     def on_change(event: OwnershipEvent) -> None:
@@ -67,7 +69,7 @@ async def guard(grid: Grid, cluster: Cluster, *, gone_after_s: float) -> None:
     async with grid.watch_ownership(on_change):
         while True:
             try:
-                await _look(grid, cluster)
+                await _look(grid, cluster if formats is None else replace(cluster, format=formats.declared))
                 answered_s = trio.current_time()
             except Refused:
                 answered_s = trio.current_time()  # members are there, and too few: like them, we wait for the others

@@ -19,6 +19,7 @@ from pathlib import Path
 import structlog
 import trio
 
+from tenure.about import tenure_version
 from tenure.connect import parse_cluster, wall_clock_ms
 from tenure.listeners import listening
 from tenure.members import Progress, Standard, Verdict, check_members
@@ -118,8 +119,10 @@ async def run_node(
                 if formed:
                     _log().warning("formed a new cluster: there was none", cluster=cluster.formation)
                 node = _node(grid, cluster, options, application, launchers)
+                node.host.formats.declare(cluster.format)
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(partial(guard, grid, cluster, gone_after_s=options.gone_after_s))
+                    watch = partial(guard, grid, cluster, formats=node.host.formats, gone_after_s=options.gone_after_s)
+                    nursery.start_soon(watch)
                     nursery.start_soon(_warn_of_members, grid)
                     ended = trio.Event()
                     await nursery.start(_serve, node, ended)
@@ -231,6 +234,7 @@ def _node(
         options.settings,
         launchers=launchers,
         cpu_s=time.process_time,
+        version=tenure_version(),
     )
     hear: Listening = listening if options.listen else _deaf
     return Node(host, hear, name=options.name, pid=os.getpid(), neighbours=Neighbours())

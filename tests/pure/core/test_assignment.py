@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.scheduler.assignment import NodeInfo, assign
+from tenure.scheduler.assignment import PICKLED, NodeInfo, assign, runs_all
 from tenure.scheduler.grid.port import Member, Ownership
 
 MEMBERS = ("m1", "m2", "m3")
@@ -20,13 +20,13 @@ nodes_strategy = st.lists(
         member=st.sampled_from(("", *MEMBERS)),
         types=st.sampled_from(TYPES),
         draining=st.booleans(),
+        rules=st.sampled_from((1, 2, 2, 2)),
+        unfit=st.sets(st.integers(0, 5), max_size=3).map(tuple),
     ),
     unique_by=lambda node: node.id,
     max_size=6,
 )
-tables = st.lists(st.sampled_from((*MEMBERS, None)), min_size=1, max_size=30).map(
-    lambda primaries: table(*primaries)
-)
+tables = st.lists(st.sampled_from((*MEMBERS, None)), min_size=1, max_size=30).map(lambda primaries: table(*primaries))
 
 
 def table(*primaries: str | None) -> Ownership:
@@ -34,13 +34,15 @@ def table(*primaries: str | None) -> Ownership:
 
 
 def node(id: str, member: str = "", **fields: object) -> NodeInfo:
-    return NodeInfo(id, 1, member=member, **{"types": TYPES[0], **fields})  # type: ignore[arg-type]
+    return NodeInfo(id, 1, member=member, **{"types": TYPES[0], "rules": 2, **fields})  # type: ignore[arg-type]
 
 
-def able(nodes: list[NodeInfo]) -> list[NodeInfo]:
+def able(nodes: list[NodeInfo], partition: int) -> list[NodeInfo]:
     staying = [node for node in nodes if not node.draining]
-    most = max((len(node.types) for node in staying), default=0)
-    return [node for node in staying if len(node.types) == most]
+    if any(node.rules < 2 for node in nodes):
+        most = max((len(node.types) for node in staying), default=0)
+        return [node for node in staying if len(node.types) == most]
+    return [node for node in staying if partition not in node.unfit] or staying
 
 
 @given(tables, nodes_strategy)
@@ -49,16 +51,14 @@ def test_every_partition_has_an_owner_next_to_its_data_where_there_is_one(
 ) -> None:
     owners = assign((), ownership, nodes)
     assert len(owners) == len(ownership.primaries)
-    for owner, primary in zip(owners, ownership.primaries, strict=True):
-        near = {node.id for node in able(nodes) if node.member and node.member == primary}
-        everyone = {node.id for node in able(nodes)}
+    for partition, (owner, primary) in enumerate(zip(owners, ownership.primaries, strict=True)):
+        near = {node.id for node in able(nodes, partition) if node.member and node.member == primary}
+        everyone = {node.id for node in able(nodes, partition)}
         assert owner in (near or everyone or {""})
 
 
 @given(tables, nodes_strategy, st.integers(0, 2**32))
-def test_it_depends_on_nothing_else_and_stays_as_it_is(
-    ownership: Ownership, nodes: list[NodeInfo], seed: int
-) -> None:
+def test_it_depends_on_nothing_else_and_stays_as_it_is(ownership: Ownership, nodes: list[NodeInfo], seed: int) -> None:
     owners = assign((), ownership, nodes)
     Random(seed).shuffle(nodes)
     assert assign((), ownership, nodes) == owners
@@ -95,9 +95,28 @@ def test_a_draining_node_owns_nothing_also_if_it_is_the_last() -> None:
     assert assign(("n1",), table("m1"), [node("n1", "m1", draining=True)]) == ("",)
 
 
-def test_nodes_that_know_more_job_types_come_first() -> None:
-    new = node("n2", types=TYPES[1])
-    assert assign(("n1",), table("m1"), [node("n1", "m1"), new]) == ("n2",)
+def test_a_partition_goes_to_nodes_that_can_run_all_of_it() -> None:
+    owners = assign(("n1", "n1"), table("m1", "m1"), [node("n1", "m1", unfit=(1,)), node("n2", "m2")])
+    assert owners == ("n1", "n2")
+    assert assign(("n1",), table("m1"), [node("n1", "m1", unfit=(0,)), node("n2", "m2", unfit=(0,))]) == ("n1",)
+
+
+def test_the_oldest_rules_that_a_living_node_knows_are_in_force() -> None:
+    """Else an older version and a newer one would take partitions from each other, as each sees it."""
+    more, unfit = node("n2", types=TYPES[1]), node("n1", "m1", unfit=(0,))
+    assert assign(("n1",), table("m1"), [node("n1", "m1"), more]) == ("n1",)
+    assert assign(("n1",), table("m1"), [node("n1", "m1", rules=1), more]) == ("n2",)
+    assert assign(("n1",), table("m1"), [unfit, node("n2")]) == ("n2",)
+    assert assign(("n1",), table("m1"), [unfit, node("n2", rules=1)]) == ("n1",)
+    assert assign(("n1",), table("m1"), [unfit, node("n2", rules=1, draining=True)]) == ("n1",)
+
+
+def test_who_runs_what() -> None:
+    able = node("n1", types={"a": 2, "b": 1}, allows_pickled=True)
+    assert runs_all(able, {"a": 2, PICKLED: 1})
+    assert not runs_all(able, {"a": 3})
+    assert not runs_all(able, {"c": 1})
+    assert not runs_all(node("n2"), {PICKLED: 1})
 
 
 def test_two_nodes_of_one_member_share_what_is_there() -> None:
