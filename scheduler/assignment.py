@@ -70,6 +70,8 @@ class NodeInfo(Struct, frozen=True):
     """The rules of `assign` that it knows."""
     version: str = ""
     """Its version of Tenure. Empty: older than this field."""
+    place: str = ""
+    """Where it launches activities: two of the same see the same runs."""
     unfit: tuple[int, ...] = ()
     """The partitions that it has met something in that it can't read or run."""
 

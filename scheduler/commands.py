@@ -8,6 +8,7 @@ import msgspec
 
 from tenure.scheduler.activities_wire import Activity
 from tenure.scheduler.live import Live
+from tenure.scheduler.sightings import Question, application_of
 from tenure.scheduler.wire import DeadLetter, Envelope, JobRecord, Kind, Status
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ def run(tenure: "Tenure", envelope: Envelope) -> None:
     if operation is None:
         tenure.turns.answer_error(envelope, "AskFailed", f"no such command: {arguments!r}")
         return
-    if operation in (_jobs, _status) and tenure.definitions.postpone(envelope):
+    if operation in (_jobs, _jobs_of, _status) and tenure.definitions.postpone(envelope):
         return
     try:
         operation(tenure, envelope, arguments)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         tenure.turns.answer_error(envelope, "AskFailed", f"wrong arguments: {arguments!r:.200}: {error!r}")
 
 
@@ -210,6 +211,35 @@ def _status(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     )
 
 
+def _quiet(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    question = msgspec.convert({name: value for name, value in arguments.items() if name != "op"}, Question)
+    tenure.sightings.ask(envelope, question)
+
+
+def _jobs_of(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    """The ids of an application's jobs, some of them if they are many, and not those that end already."""
+    wanted = str(arguments["application"])
+    found = (
+        id
+        for id, record in tenure.records()
+        if record.status not in (Status.STOPPING, Status.FINISHING)
+        and application_of(tenure, record.type, record.application) == wanted
+    )
+    tenure.turns.answer_value(envelope, list(islice(found, PAGE_MAX)))
+
+
+def _workers(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    """The activities of an application's jobs (of all, if none is named) that have not ended."""
+    wanted = str(arguments.get("application", ""))
+    found = []
+    for id, record in tenure.records():
+        for activity in record.activities:
+            application = application_of(tenure, record.type, record.application)
+            if not activity.has_ended and wanted in ("", application):
+                found.append(_activity(tenure, activity) | {"job": id, "application": application})
+    tenure.turns.answer_value(envelope, found)
+
+
 def _topics(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     tenure.turns.answer_value(envelope, {topic: len(jobs) for topic, jobs in tenure.state.subscribers.items()})
 
@@ -257,6 +287,9 @@ OPERATIONS: dict[str, Callable[["Tenure", Envelope, Arguments], None]] = {
     "describe": _describe,
     "jobs": _jobs,
     "status": _status,
+    "quiet": _quiet,
+    "jobs_of": _jobs_of,
+    "workers": _workers,
     "topics": _topics,
     "dead_letters": _dead_letters,
     "exhume": _exhume,

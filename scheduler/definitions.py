@@ -137,6 +137,11 @@ class Definitions:
             self._postponed.append(envelope)
         return bool(self._looked_up)
 
+    def coming(self) -> list[Definition]:
+        """Those that jobs may yet be made of."""
+        wanted = (*self._seen.values(), *self._looked_up.values(), *self._after_removal.values())
+        return [definition for definition in wanted if definition.wanted != "removed"]
+
     def about_to_be(self, type: str) -> list[str]:
         """Jobs of this type that are about to be created."""
         return [id for id, definition in self._looked_up.items() if definition.type == type]
@@ -301,13 +306,14 @@ class Definitions:
             try:
                 async for page in self.host.grid.scan(Map.JOBS, self.partition, page=500):
                     for entry in page:
-                        self._offer_swept(entry.key, entry.value)
+                        self.offer_swept(entry.key, entry.value)
                 pause_s = self.tenure.settings.definitions_sweep_s
             except GridError:
                 pause_s = self.tenure.settings.retry_pause_max_s
             await trio.sleep(pause_s * (0.5 + self.host.random.random()))
 
-    def _offer_swept(self, key: bytes, value: bytes) -> None:
+    def offer_swept(self, key: bytes, value: bytes) -> None:
+        """An entry of the map of definitions was read."""
         try:
             id = key.decode()
         except UnicodeDecodeError:

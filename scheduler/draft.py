@@ -1,6 +1,6 @@
 """The record under construction: what turns have done since the last freeze."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import trio
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tenure.scheduler.live import Live
     from tenure.scheduler.state import PartitionState
 
-__all__ = ["Draft"]
+__all__ = ["Draft", "slots_of"]
 
 SLOT_BYTES_MAX = 512 * 1024
 
@@ -77,16 +77,25 @@ def _numbered(
     sends: dict[int, list[Envelope]], state: "PartitionState", encode: Callable[[object], bytes]
 ) -> list[tuple[int, int, bytes]]:
     """Cut into slots and numbered: from here on, these very bytes go into these very slots."""
-    slots = []
-    for partition, envelopes in sends.items():
-        n = state.numbered.get(partition, 0)
-        batch: list[Envelope] = []
-        size_bytes = 0
-        for envelope in envelopes:
-            size_bytes += len(envelope.body) + 64
-            if batch and size_bytes > SLOT_BYTES_MAX:
-                slots.append((partition, n, encode(Batch(batch))))
-                n, batch, size_bytes = n + 1, [], len(envelope.body)
-            batch.append(envelope)
-        slots.append((partition, n, encode(Batch(batch))))
-    return slots
+    return [
+        (partition, state.numbered.get(partition, 0) + n, encode(Batch(batch)))
+        for partition, envelopes in sends.items()
+        for n, batch in enumerate(_cut(envelopes))
+    ]
+
+
+def _cut(envelopes: list[Envelope]) -> Iterator[list[Envelope]]:
+    batch: list[Envelope] = []
+    size_bytes = 0
+    for envelope in envelopes:
+        size_bytes += len(envelope.body) + 64
+        if batch and size_bytes > SLOT_BYTES_MAX:
+            yield batch
+            batch, size_bytes = [], len(envelope.body)
+        batch.append(envelope)
+    yield batch
+
+
+def slots_of(envelopes: list[Envelope]) -> int:
+    """How many slots these become; more behind them change nothing of that, but for the last."""
+    return sum(1 for _ in _cut(envelopes))

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tenure.scheduler.topic import Topic
 
 __all__ = [
+    "ApplicationClosed",
     "AskFailed",
     "Backlogged",
     "BadSchedule",
@@ -20,6 +21,7 @@ __all__ = [
     "JobRemoved",
     "Mistake",
     "NotDone",
+    "NotFinished",
     "NotPicklable",
     "PartitionLost",
     "PickledJobsRefused",
@@ -78,6 +80,14 @@ class UnknownJob(Final):
 
 class UnknownNode(Final):
     """There is no node of this id or name."""
+
+
+class ApplicationClosed(Final):
+    """The job's application is being shut down, and takes nothing from clients any more."""
+
+
+class NotFinished(TryAgain):
+    """What was to be taken away is still at work; the text says with what."""
 
 
 class JobRemoved(UnknownJob):

@@ -13,6 +13,7 @@ __all__ = [
     "is_partition_sender",
     "journal_key",
     "partition_of",
+    "partition_of_sender",
     "partition_sender",
     "reply_key",
     "slot_key",
@@ -67,6 +68,11 @@ def partition_sender(partition: int) -> bytes:
 def is_partition_sender(sender: bytes) -> bool:
     """Is this sender a partition (never held back, never forgotten), not a client?"""
     return sender[:4] == PARTITION_MARK
+
+
+def partition_of_sender(sender: bytes) -> int:
+    """Which partition this sender is."""
+    return int(_SENDER.unpack(sender)[1])
 
 
 def journal_key(n: int) -> bytes:

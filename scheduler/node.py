@@ -73,6 +73,9 @@ class Node:
         self.nodes: dict[str, NodeInfo] = {}
         """The live nodes, as this one sees them."""
         self.draining = False
+        """It hands everything over, and takes nothing."""
+        self.leaving = False
+        """It ends when that is done."""
         self.told_to_leave = trio.Event()
         """Somebody wants this node to go (see `tenure.scheduler.orders`)."""
         self.beaten_s = -math.inf
@@ -118,7 +121,7 @@ class Node:
 
     async def drain(self) -> None:
         """Close every partition in favour of others, then end; returns when `run` is about to."""
-        self.draining = True
+        self.draining = self.leaving = True
         self.look()
         await self._drained.wait()
 
@@ -179,6 +182,7 @@ class Node:
             reads=self.host.formats.reads,
             rules=RULES,
             version=self.host.version,
+            place=next((launcher.place for launcher in self.host.launchers.values()), ""),
             unfit=tuple(self.host.unfit),
         )
 
@@ -222,13 +226,14 @@ class Node:
 
     def _heed(self, order: bytes) -> None:
         try:
-            leave = decode(order, Order).leave
+            found = decode(order, Order)
         except TenureError as error:
             self.host.report(f"node {self.host.node} was told something that it does not understand: {error}")
             return
-        if leave and not self.told_to_leave.is_set():
-            self.draining = True
+        if found.leave and not self.told_to_leave.is_set():
+            self.leaving = True
             self.told_to_leave.set()
+        self.draining = self.leaving or found.drain
 
     def _heed_format(self, declared: int) -> None:
         """Write what the cluster declares from now on; a node that can't read that has no business here."""
@@ -243,7 +248,7 @@ class Node:
                 formats.declare(declared)
             except UnreadableFormat as error:
                 self.refused = error
-                self.draining = True
+                self.draining = self.leaving = True
 
     async def _forget(self, id: str) -> None:
         self._beats.pop(id, None)
@@ -255,7 +260,7 @@ class Node:
     # -- the assignment ---------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        while not (self.draining and not self._serving and self._is_handed_over()):
+        while not (self.leaving and not self._serving and self._is_handed_over()):
             self._look = trio.Event()
             try:
                 await self._see_nodes()

@@ -1,6 +1,7 @@
 """What others want of a node: an entry beside its heartbeat, which it reads with every beat.
 
-    order ──► draining: its partitions go to others ──► it ends, and takes the order away
+    leave ──► draining: its partitions go to others ──► it ends, and takes the order away
+    drain ──► draining: its partitions go to others ──► it stays, and owns nothing, until it is told otherwise
 
 An order outlives the node's freezes, not the node: names of nodes are never used again.
 """
@@ -24,6 +25,8 @@ class Order(Struct, frozen=True, kw_only=True):
 
     leave: bool = False
     """Hand everything over, and end."""
+    drain: bool = False
+    """Hand everything over, and stay. An order with neither takes that back."""
 
 
 async def give_order(grid: Grid, node: str, order: Order) -> None:

@@ -144,6 +144,9 @@ class Taking:
         kind = envelope.kind
         if kind == Kind.MESSAGE:
             live = self.lives.get(envelope.to) or self.tenure.live(envelope.to)
+            if self.tenure.sightings.closed and self.tenure.sightings.refuses(live, envelope):
+                self._refuse(live, envelope)
+                return
             live.queue.append(envelope)
             if len(live.queue) >= self.settings.mailbox_messages_max:
                 self._full.add(live.id)
@@ -163,6 +166,11 @@ class Taking:
             self.tenure.supervisor.hear(envelope)
         else:
             self.turns.bury(envelope, "Undecodable", f"no such kind of message: {kind}")
+
+    def _refuse(self, live: Live, envelope: Envelope) -> None:
+        envelope.topic = ""  # it is kept, also where it was for all subscribers of a topic
+        self.turns.bury(envelope, "ApplicationClosed", f"the application of job {live.id!r} is being shut down")
+        self.tenure.ready(live)  # to be forgotten
 
     def _ask_state(self, envelope: Envelope) -> None:
         live = self.tenure.live(envelope.to)

@@ -8,7 +8,7 @@ the journal says that another tenure has begun; then everything in memory is for
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import trio
@@ -27,6 +27,7 @@ from tenure.scheduler.host import Host
 from tenure.scheduler.inlanes import InLanes, is_passed
 from tenure.scheduler.journal import Journal, TenureOver
 from tenure.scheduler.live import Live
+from tenure.scheduler.sightings import Sightings
 from tenure.scheduler.suspicion import Suspicion
 from tenure.scheduler.taking import Taking
 from tenure.scheduler.turns import Turns
@@ -58,6 +59,7 @@ class Tenure:
         self.courier = Courier(self)
         self.supervisor = Supervisor(self)
         self.suspicion = Suspicion(self)
+        self.sightings = Sightings(self)
         self.turns.suspicion = self.suspicion
         self._unfinished: list[str] = []
         self._over_outbox: dict[str, Live] = {}
@@ -167,6 +169,7 @@ class Tenure:
             if self._closing is None:
                 self.taking.take()
                 self.alarms.ring()
+                self.sightings.answer()
             if self.turns.are_fences_used_up():
                 raise TenureOver(f"partition {self.partition}: opening anew for more fencing tokens")
             await self._run_ready()
@@ -207,6 +210,15 @@ class Tenure:
         self.taking.deliver(envelope)
 
     # -- jobs in memory ---------------------------------------------------------------------------
+
+    def records(self) -> Iterator[tuple[str, JobRecord]]:
+        """The jobs as they are with this draft."""
+        for id, record in self.state.jobs.items():
+            if id not in self.lives:
+                yield id, record
+        for id, live in self.lives.items():
+            if live.exists():
+                yield id, live.record()
 
     def live(self, id: str) -> Live:
         """The job as it is in memory, brought there from its record if need be. It may not exist (yet)."""

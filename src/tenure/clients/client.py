@@ -8,10 +8,11 @@ from os import PathLike
 from types import TracebackType
 from typing import Any
 
-from tenure.clients import operations, scaling
+from tenure.clients import draining, operations, quiescing, scaling
 from tenure.clients.homes import AsyncHome
 from tenure.clients.operations import JobSpec, JobTarget
-from tenure.clients.views import DeadLetter, JobDescription, JobSummary, PartitionStatus, ScaleStatus
+from tenure.clients.quiescing import Tell, Timers
+from tenure.clients.views import DeadLetter, JobDescription, JobSummary, PartitionStatus, Quiet, ScaleStatus, WorkerView
 from tenure.connect import opening
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
@@ -197,6 +198,64 @@ class Client:
         """Have so many nodes: started with `spawn` (see `add_nodes`), or told to leave, the last names first. Or `run`
         a command once that sees to it, with `{nodes}` for the number. Returns the ids of those that came or went."""
         return await self._home.run(scaling.scale_to, count, spawn, run, log_folder, timeout_s)
+
+    # -- the phases of shutdown --------------------------------------------------------------------
+
+    async def wait(
+        self,
+        application: str,
+        *,
+        timers: Timers = "keep",
+        refuse_inputs: bool = False,
+        on_wait: Tell | None = None,
+        timeout_s: float | None = None,
+    ) -> Quiet:
+        """Wait until the jobs of an application are quiet: nothing that was accepted waits, runs, is on its way, is to
+        be tried again, or goes on as an activity, on any node; the cluster knows. Timers that are due have rung; others
+        are kept, or, with timers="fire", ring now, once (recurring ones don't). With `refuse_inputs`, what clients
+        publish to its jobs meanwhile becomes a dead letter (`ApplicationClosed`).
+
+        `on_wait` is told again and again what is waited for. Give it up by cancelling; raises `NotFinished` after
+        `timeout_s` (never, unless given). The application of job types that name none is "default".
+        """
+        return await self._home.run(quiescing.wait_quiet, application, timers, refuse_inputs, on_wait, timeout_s)
+
+    async def undeploy(
+        self,
+        application: str,
+        *,
+        timers: Timers = "keep",
+        now: bool = False,
+        on_wait: Tell | None = None,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Remove all jobs of an application when it has finished: its inputs are refused, what was accepted is waited
+        for as by `wait`, then its jobs are removed. With `now`, without waiting. Given up, all stays as it is, and
+        inputs are let in again. Returns how many jobs were removed."""
+        return await self._home.run(quiescing.undeploy, application, timers, now, on_wait, timeout_s)
+
+    async def drain(self, node: str, *, on_wait: Tell | None = None, timeout_s: float | None = None) -> str:
+        """Let a node (its id or name) hand over all its partitions; it stays, and owns nothing. Given up, it takes part
+        again. Returns its id."""
+        return await self._home.run(draining.drain, node, on_wait, timeout_s)
+
+    async def undrain(self, node: str) -> str:
+        """Let a drained node take part again. Returns its id."""
+        return await self._home.run(draining.undrain, node)
+
+    async def stop(
+        self, node: str, *, drain: bool = False, on_wait: Tell | None = None, timeout_s: float | None = None
+    ) -> str:
+        """End a node, if nothing runs on it; with `drain`, drain it first. Raises `NotFinished` if something does.
+        Returns its id."""
+        return await self._home.run(draining.stop, node, drain, on_wait, timeout_s)
+
+    async def workers(
+        self, application: str = "", *, node: str = "", timeout_s: float | None = None
+    ) -> list[WorkerView]:
+        """The activities of an application (of all, if none is named) that are wanted or under way; with `node`, those
+        that run on its machine."""
+        return await self._home.run(quiescing.workers, application, node, timeout_s)
 
     # -- dead letters -----------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from tenure.scheduler.nodes_seen import live_nodes, said_nodes
 from tenure.scheduler.orders import Order, give_order
 from tenure.scheduler.wire import decode
 
-__all__ = ["NotSpawned", "add_nodes", "remove_node", "scale", "scale_to"]
+__all__ = ["NotSpawned", "add_nodes", "left", "named", "remove_node", "scale", "scale_to", "tell"]
 
 DEADLINE_S = 120.0
 POLL_S = 0.1
@@ -58,20 +58,21 @@ def _status(node: NodeInfo, members: dict[str, str]) -> NodeStatus:
 
 async def remove_node(client: GridClient, node: str, timeout_s: float | None) -> str:
     staying = [info for info in await live_nodes(client.grid) if not info.draining]
-    leaving = await _named(client.grid, node)
+    leaving = await named(client.grid, node)
     if [info.id for info in staying] == [leaving.id]:
         raise Mistake(
             f"{leaving.id} is the last node: without it no job runs. Start another one first, or end it with SIGTERM"
         )
     deadline_s = DEADLINE_S if timeout_s is None else timeout_s
     with trio.move_on_after(deadline_s):
-        await _tell_to_leave(client.grid, leaving.id)
-        await _left(client.grid, leaving.id)
+        await tell(client.grid, leaving.id, Order(leave=True))
+        await left(client.grid, leaving.id)
         return leaving.id
     raise NotDone(f"{leaving.id} has not left within {deadline_s:g} s; it has been told to, and does so when it can")
 
 
-async def _named(grid: Grid, node: str) -> NodeInfo:
+async def named(grid: Grid, node: str) -> NodeInfo:
+    """The node of this id or name; raises `UnknownNode`."""
     said = await said_nodes(grid)  # one that is silent for a while, too: it may only be frozen
     found = [info for info in said if node in (info.id, info.name)]
     if not found:
@@ -82,15 +83,17 @@ async def _named(grid: Grid, node: str) -> NodeInfo:
     return found[0]
 
 
-async def _tell_to_leave(grid: Grid, id: str) -> None:
+async def tell(grid: Grid, id: str, order: Order) -> None:
+    """Give a node an order; returns when it is stored."""
     while True:
         try:
-            return await give_order(grid, id, Order(leave=True))
+            return await give_order(grid, id, order)
         except GridError:
             await trio.sleep(POLL_S)
 
 
-async def _left(grid: Grid, id: str) -> None:
+async def left(grid: Grid, id: str) -> None:
+    """Until a node has taken its leave."""
     absent = 0
     while absent < ABSENT_READS:
         try:

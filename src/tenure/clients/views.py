@@ -10,9 +10,11 @@ __all__ = [
     "JobSummary",
     "NodeStatus",
     "PartitionStatus",
+    "Quiet",
     "ScaleStatus",
     "TimerView",
     "WaitingView",
+    "WorkerView",
 ]
 
 
@@ -86,6 +88,28 @@ class ActivityView(TypedDict):
     """If it has one, and it is small."""
     error: str
     """Of the last attempt that failed."""
+
+
+class WorkerView(ActivityView):
+    """An activity that is wanted or under way, and whose it is."""
+
+    job: str
+    application: str
+    nodes: list[str]
+    """The nodes on the machine where it runs."""
+
+
+class Quiet(TypedDict):
+    """An application with nothing to do."""
+
+    application: str
+    jobs: int
+    timers: int
+    """Those that are set and not due yet."""
+    first_due_ms: int
+    """When the first of them is; 0: there is none."""
+    rounds: int
+    """So often were all partitions asked."""
 
 
 class JobSummary(TypedDict):

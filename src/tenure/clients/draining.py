@@ -1,0 +1,122 @@
+"""Taking nodes out of service, and ending them: two phases, each of which waits, says for what, and can be given up."""
+
+import trio
+
+from tenure.clients.quiescing import Tell, workers
+from tenure.clients.scaling import left, named, tell
+from tenure.scheduler.assignment import NodeInfo
+from tenure.scheduler.client import GridClient
+from tenure.scheduler.errors import Mistake, NotDone, NotFinished
+from tenure.scheduler.grid.port import GridError
+from tenure.scheduler.nodes_seen import live_nodes, said_nodes
+from tenure.scheduler.orders import Order
+
+__all__ = ["check_takes_orders", "drain", "stop", "undrain"]
+
+POLL_S = 0.1
+
+
+async def drain(client: GridClient, node: str, on_wait: Tell | None = None, timeout_s: float | None = None) -> str:
+    """A node hands over all its partitions, and stays, without any. Given up (cancelled, or after `timeout_s`), it is
+    told to take part again. Returns its id."""
+    info = await named(client.grid, node)
+    check_takes_orders(info)
+    done = False
+    try:
+        with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
+            await tell(client.grid, info.id, Order(drain=True))
+            await _emptied(client, info.id, on_wait)
+            done = True
+    finally:
+        if not done:
+            with trio.move_on_after(5, shield=True):
+                await tell(client.grid, info.id, Order())
+    if not done:
+        raise NotDone(
+            f"{info.id} has not handed over all its partitions within {timeout_s:g} s, and was told to take part "
+            "again. Look for long turns"
+        )
+    return info.id
+
+
+async def undrain(client: GridClient, node: str) -> str:
+    """A drained node takes part again."""
+    info = await named(client.grid, node)
+    check_takes_orders(info)
+    await tell(client.grid, info.id, Order())
+    return info.id
+
+
+async def _emptied(client: GridClient, id: str, on_wait: Tell | None) -> None:
+    while True:
+        info = await _said(client, id)
+        if info is None:
+            raise NotDone(f"{id} has ended while it was drained: what it had is taken over as after a crash")
+        if info.draining and not info.owned:
+            return
+        if on_wait is not None:
+            on_wait(f"{len(info.owned)} partitions of {id}")
+        await trio.sleep(POLL_S)
+
+
+async def _said(client: GridClient, id: str) -> NodeInfo | None:
+    while True:
+        try:
+            found = [info for info in await said_nodes(client.grid) if info.id == id]
+            return found[0] if found else None
+        except GridError:
+            await trio.sleep(POLL_S)
+
+
+def check_takes_orders(info: NodeInfo) -> None:
+    """Raises `Mistake`, with what to do instead, for a node of an older version."""
+    if info.rules < 2:
+        raise Mistake(
+            f"{info.id} is of an older version, which takes no orders: end it with SIGTERM (process {info.pid} on its "
+            "machine), which drains it"
+        )
+
+
+async def stop(
+    client: GridClient,
+    node: str,
+    drain_first: bool = False,
+    on_wait: Tell | None = None,
+    timeout_s: float | None = None,
+) -> str:
+    """A node on which nothing runs ends. Raises `NotFinished` if it has partitions, or if activities run on its
+    machine and no other node is there. Returns its id."""
+    info = await named(client.grid, node)
+    check_takes_orders(info)
+    if drain_first:
+        await drain(client, info.id, on_wait, timeout_s)
+    else:
+        _check_empty(info)
+        await _check_alone(client, info)
+    with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
+        await tell(client.grid, info.id, Order(leave=True))
+        if on_wait is not None:
+            on_wait(f"the end of {info.id}")
+        await left(client.grid, info.id)
+        return info.id
+    raise NotDone(f"{info.id} has not ended within {timeout_s:g} s; it has been told to, and does so when it can")
+
+
+def _check_empty(info: NodeInfo) -> None:
+    if info.owned or not info.draining:
+        raise NotFinished(
+            f"{info.id} serves {len(info.owned)} partitions: drain it first (`tenure drain {info.name or info.id}`)"
+        )
+
+
+async def _check_alone(client: GridClient, info: NodeInfo) -> None:
+    others = [other for other in await live_nodes(client.grid) if other.id != info.id]
+    if not others or any(other.place == info.place for other in others):
+        return  # nobody could be asked; or another node looks after what runs on this machine
+    running = [worker for worker in await workers(client, "", info.id, None) if worker["place"] == info.place]
+    if running:
+        which = ", ".join(f"{worker['job']}/{worker['name']}" for worker in running[:3])
+        raise NotFinished(
+            f"{len(running)} activities run on the machine of {info.id}, and no other node is there ({which}): wait "
+            "for them, or cancel them; or stop it with --drain, and let them report to their jobs from afar"
+        )

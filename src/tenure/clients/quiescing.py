@@ -1,0 +1,222 @@
+"""Waiting until an application is quiet, and taking it away: rounds of questions to all partitions (see
+`tenure.scheduler.quiet`, which decides, and says what that promises)."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, Literal, cast
+
+import msgspec
+import trio
+
+from tenure.clients.views import Quiet, WorkerView
+from tenure.scheduler.client import GridClient
+from tenure.scheduler.errors import Mistake, NotDone, NotFinished, TenureError, UnknownJob
+from tenure.scheduler.quiet import ROUNDS, Sighting, is_quiet, took_all, what_is_waited_for
+from tenure.scheduler.sightings import DIRECT, TOPICS, Question
+
+__all__ = ["Tell", "Timers", "undeploy", "wait_quiet", "workers"]
+
+Tell = Callable[[str], None]
+"""Is told, again and again, what is waited for."""
+Timers = Literal["keep", "fire"]
+PAUSE_S, PAUSE_MAX_S = 0.02, 0.5
+ANSWER_S = 30.0
+"""A partition that does not answer for so long is asked again in the next round."""
+AT_ONCE_MAX = 64
+
+
+class _Rounds:
+    """The questions to all partitions, one round after another."""
+
+    def __init__(self, client: GridClient, application: str, *, close: bool) -> None:
+        self.client, self.application = client, application
+        self.close = DIRECT if close else 0
+        self.rounds: list[list[Sighting]] = []
+        self._fired: set[int] = set()
+        self.fire = False
+        """Let timers that are set come due now; once in each partition."""
+
+    async def ask(self) -> bool:
+        """One round; returns whether it is decided now."""
+        seen: list[Sighting | None] = [None] * self.client.partition_count
+        async with trio.open_nursery() as nursery:
+            for partition in range(self.client.partition_count):
+                nursery.start_soon(self._ask_one, partition, seen)
+        whole = [sighting for sighting in seen if sighting is not None]
+        if len(whole) < len(seen):
+            self.rounds = []  # some did not answer: what was seen before them does not count
+            return False
+        self.rounds = [*self.rounds[-(ROUNDS - 1) :], whole]
+        self._stop_more_inputs()
+        return is_quiet(self.rounds) and self._are_closed(TOPICS if self.close else 0)
+
+    async def _ask_one(self, partition: int, seen: list[Sighting | None]) -> None:
+        before = self.rounds[-1][partition] if self.rounds else None
+        fire = self.fire and partition not in self._fired
+        question = Question(
+            application=self.application,
+            swept=before.epoch if before is not None and before.swept else -1,
+            close=self.close,
+            fire=fire,
+        )
+        arguments = {"op": "quiet", **msgspec.to_builtins(question)}
+        try:
+            answer = await self.client.command(partition, "", arguments, deadline_s=ANSWER_S)
+        except NotDone:
+            return
+        seen[partition] = msgspec.convert(answer, Sighting)
+        if fire:
+            self._fired.add(partition)
+
+    def _stop_more_inputs(self) -> None:
+        """Closing goes in two steps: what clients had published to topics before the first comes as late as messages
+        between partitions do."""
+        if self.close == DIRECT and self._are_closed(DIRECT) and all(took_all(*two) for two in pairwise(self.rounds)):
+            self.close = TOPICS
+
+    def _are_closed(self, level: int) -> bool:
+        rounds = self.rounds
+        return len(rounds) >= ROUNDS and all(seen.closed >= level for round in rounds for seen in round)
+
+    @property
+    def last(self) -> list[Sighting]:
+        return self.rounds[-1] if self.rounds else []
+
+    async def open(self) -> None:
+        """Let in again what was refused."""
+        self.close, self.fire = 0, False
+        with trio.move_on_after(5, shield=True):
+            await self.ask()
+
+
+async def wait_quiet(
+    client: GridClient,
+    application: str,
+    timers: Timers = "keep",
+    close: bool = False,
+    tell: Tell | None = None,
+    timeout_s: float | None = None,
+) -> Quiet:
+    rounds = _Rounds(client, application, close=close)
+    try:
+        return await _until_quiet(rounds, timers, tell, timeout_s)
+    finally:
+        if close:
+            await rounds.open()
+
+
+async def _until_quiet(rounds: _Rounds, timers: Timers, tell: Tell | None, timeout_s: float | None) -> Quiet:
+    if timers not in ("keep", "fire"):
+        raise Mistake(f"timers are to 'keep' or to 'fire', not {timers!r}")
+    pause_s, asked = PAUSE_S, 0
+    with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
+        while True:
+            asked += 1
+            if await rounds.ask():
+                if timers == "keep" or rounds.fire:
+                    return _quiet(rounds, asked)
+                rounds.fire, rounds.rounds = True, []  # what was accepted is finished: now time moves to its end
+            elif tell is not None:
+                tell(what_is_waited_for(rounds.rounds))
+            pause_s = PAUSE_S if not any(seen.busy for seen in rounds.last) else min(PAUSE_MAX_S, 2 * pause_s)
+            await trio.sleep(pause_s)
+    waits_for = what_is_waited_for(rounds.rounds) or "partitions that do not answer"
+    raise NotFinished(
+        f"application {rounds.application!r} is not quiet after {timeout_s:g} s: it waits for {waits_for}"
+    )
+
+
+def _quiet(rounds: _Rounds, asked: int) -> Quiet:
+    last = rounds.last
+    return {
+        "application": rounds.application,
+        "jobs": sum(seen.jobs for seen in last),
+        "timers": sum(seen.timers for seen in last),
+        "first_due_ms": min((seen.first_due_ms for seen in last if seen.first_due_ms), default=0),
+        "rounds": asked,
+    }
+
+
+# -- taking it away -------------------------------------------------------------------------------
+
+
+async def undeploy(
+    client: GridClient,
+    application: str,
+    timers: Timers = "keep",
+    now: bool = False,
+    tell: Tell | None = None,
+    timeout_s: float | None = None,
+) -> int:
+    """Returns how many jobs were removed."""
+    rounds = _Rounds(client, application, close=True)
+    try:
+        if not now:
+            await _until_quiet(rounds, timers, tell, timeout_s)
+        return await _remove_all(client, rounds, tell)
+    finally:
+        await rounds.open()
+
+
+async def _remove_all(client: GridClient, rounds: _Rounds, tell: Tell | None) -> int:
+    removed, failures = 0, list[TenureError]()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_keep_closed, rounds)
+        while not failures and (ids := await _jobs_of(client, rounds.application)):
+            if tell is not None:
+                tell(f"{len(ids):,} jobs that are to be removed")
+            removed += await _remove(client, ids, failures)
+        nursery.cancel_scope.cancel()
+    if failures:
+        raise NotFinished(
+            f"{len(failures)} jobs could not be removed, the first as: {failures[0]}. Undeploy it again."
+        ) from failures[0]
+    return removed
+
+
+async def _keep_closed(rounds: _Rounds) -> None:
+    while True:
+        await rounds.ask()
+        await trio.sleep(PAUSE_MAX_S)
+
+
+async def _jobs_of(client: GridClient, application: str) -> list[str]:
+    while True:
+        try:
+            answers = await client.directory.every_partition({"op": "jobs_of", "application": application})
+            return [id for answer in answers for id in answer]
+        except NotDone:
+            await trio.sleep(PAUSE_MAX_S)
+
+
+async def _remove(client: GridClient, ids: list[str], failures: list[TenureError]) -> int:
+    removed = 0
+    limiter = trio.CapacityLimiter(AT_ONCE_MAX)
+
+    async def one(id: str) -> None:
+        nonlocal removed
+        async with limiter:
+            try:
+                await client.directory.want(id, "removed")
+                removed += 1
+            except UnknownJob:
+                pass  # it has finished itself meanwhile
+            except TenureError as error:
+                failures.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for id in ids:
+            nursery.start_soon(one, id)
+    return removed
+
+
+async def workers(client: GridClient, application: str, node: str, timeout_s: float | None) -> list[WorkerView]:
+    places = {info.id: info.place for info in await client.directory.nodes() if node in ("", info.id, info.name)}
+    arguments: dict[str, Any] = {"op": "workers", "application": application}
+    answers = await client.directory.every_partition(arguments, deadline_s=timeout_s)
+    found: list[WorkerView] = []
+    for worker in (worker for answer in answers for worker in answer):
+        on = sorted(id for id, place in places.items() if place and place == worker["place"])
+        if on or not node:
+            found.append(cast(WorkerView, {**worker, "nodes": on}))
+    return sorted(found, key=lambda worker: (worker["job"], worker["name"]))

@@ -1,0 +1,316 @@
+"""The phases of shutdown: an application becomes quiet, is taken away; a node is drained, and ends."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import trio
+
+import tenure
+from tenure.testing import Cluster
+
+APP = "relay"
+
+
+@tenure.job("quiet-relay", application=APP)
+class Relay(tenure.Job):
+    """Passes a message on so often, slowly, by way of others and of a topic."""
+
+    seen: int = 0
+    rung: int = 0
+
+    async def on_message(self, ctx: tenure.Context, message: dict[str, int]) -> int:
+        await trio.sleep(0.2)
+        self.seen += 1
+        if (left := message["left"]) > 0:
+            if left % 3 == 0:
+                ctx.publish("quiet-topic", {"left": left - 1})
+            else:
+                ctx.send(f"relay-{left % 5}", {"left": left - 1})
+        return self.seen
+
+    def on_timeout(self, ctx: tenure.Context) -> None:
+        self.rung += 1
+        ctx.wake_in(3600)
+
+
+@tenure.job("quiet-end", application=APP, topics=("quiet-topic",))
+class End(tenure.Job):
+    """Takes what the topic brings back into the circle."""
+
+    stopped: bool = False
+
+    def on_message(self, ctx: tenure.Context, message: dict[str, int]) -> None:
+        if message["left"] > 0:
+            ctx.send(f"relay-{message['left'] % 5}", {"left": message["left"] - 1})
+
+
+@tenure.job("quiet-other", application="other")
+class Other(tenure.Job):
+    """Never rests, and is none of our business."""
+
+    beats: int = 0
+
+    def on_start(self, ctx: tenure.Context) -> None:
+        ctx.wake_in(0.01)
+
+    def on_timeout(self, ctx: tenure.Context) -> None:
+        self.beats += 1
+        ctx.send("other-1" if ctx.id == "other-0" else "other-0", self.beats)
+        ctx.wake_in(0.01)
+
+    def on_message(self, ctx: tenure.Context, message: int) -> None: ...
+
+
+@tenure.job("quiet-timer", application=APP)
+class Timed(tenure.Job):
+    """Wakes in an hour, unless time comes to its end before."""
+
+    rung: list[str] = []
+
+    def on_start(self, ctx: tenure.Context) -> None:
+        ctx.wake_in(3600)
+
+    def on_timeout(self, ctx: tenure.Context) -> None:
+        self.rung.append(ctx.event)
+        ctx.send("relay-0", {"left": 4})
+        ctx.wake_in(3600)
+
+
+FAILS: set[str] = set()
+
+
+@tenure.job("quiet-fragile", application=APP, retry=tenure.Retry(attempts_max=1))
+class Fragile(tenure.Job):
+    done: int = 0
+
+    def on_message(self, ctx: tenure.Context, message: Any) -> None:
+        if ctx.id in FAILS:
+            raise RuntimeError("no luck")
+        self.done += 1
+
+
+@pytest.fixture(autouse=True)
+def lucky() -> Iterator[None]:
+    yield
+    FAILS.clear()
+
+
+async def relays(client: tenure.Client) -> None:
+    await client.schedule_many([(Relay, f"relay-{n}", {}) for n in range(5)] + [(End, "relay-end", {})])
+
+
+async def total(client: tenure.Client) -> int:
+    return sum([(await client.state(f"relay-{n}")).seen for n in range(5)])
+
+
+@pytest.mark.tenure(nodes=2, partitions=7)
+async def test_wait_returns_when_nothing_is_under_way_any_more(cluster: Cluster, client: tenure.Client) -> None:
+    await relays(client)
+    await client.schedule_many([(Other, f"other-{n}", {}) for n in range(2)])
+    told: list[str] = []
+    await client.publish("relay-1", {"left": 41})
+    quiet = await client.wait(APP, on_wait=told.append)
+    seen = await total(client)
+    assert seen == 42 - 13  # what the topic took on was no relay's turn
+    assert (quiet["application"], quiet["jobs"], quiet["timers"]) == (APP, 6, 0)
+    assert any("running turns: relay-" in line for line in told)
+    await trio.sleep(30)
+    assert await total(client) == seen
+    assert (await client.state("other-0")).beats > 100  # was never quiet
+
+
+@pytest.mark.tenure(nodes=2, partitions=7)
+async def test_wait_goes_on_through_handoffs_and_crashes(cluster: Cluster, client: tenure.Client) -> None:
+    await relays(client)
+    await client.publish("relay-1", {"left": 100})
+    done = trio.Event()
+
+    async def wait() -> None:
+        await client.wait(APP)
+        done.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.sleep(2)
+        await cluster.kill(0)
+        await cluster.add_node()
+        await trio.sleep(5)
+        await cluster.drain(1)
+        assert not done.is_set()
+    assert await total(client) == 101 - 33
+
+
+@pytest.mark.tenure(nodes=1, partitions=7)
+async def test_what_it_waits_for_is_named_and_it_can_be_given_up(cluster: Cluster, client: tenure.Client) -> None:
+    FAILS.add("fragile")
+    await client.schedule(Fragile, id="fragile")
+    await client.publish("fragile", 1)
+    with pytest.raises(tenure.NotFinished, match=r"1 messages of failed jobs: fragile \(messages of failed jobs\)"):
+        await client.wait(APP, timeout_s=5)
+    with pytest.raises(tenure.NotFinished, match="failed jobs"):
+        await client.undeploy(APP, timeout_s=5)
+    assert (await client.state("fragile")).done == 0
+    FAILS.clear()
+    with trio.move_on_after(2) as given_up:
+        await client.pause("fragile")
+        await client.undeploy(APP)
+    assert given_up.cancelled_caught
+    await client.publish("fragile", 2)  # inputs are let in again
+    await client.resume("fragile")
+    await client.wait(APP)
+    assert (await client.state("fragile")).done == 2
+    assert await client.dead_letters() == []
+
+
+@pytest.mark.tenure(nodes=2, partitions=7)
+async def test_what_was_accepted_is_finished_and_then_all_is_taken_away(
+    cluster: Cluster, client: tenure.Client
+) -> None:
+    await relays(client)
+    await client.schedule(Other, id="other-0")
+    await client.publish("relay-1", {"left": 40})
+    accepted = 0
+    refused: list[str] = []
+
+    async def press() -> None:
+        nonlocal accepted
+        async with cluster.client() as another:
+            while True:
+                try:
+                    await another.ask("relay-2", {"left": 0})
+                    accepted += 1
+                except tenure.ApplicationClosed as error:
+                    refused.append(str(error))
+                    return
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(press)
+        await trio.sleep(2)
+        removed = await client.undeploy(APP)
+    assert removed == 6
+    assert accepted > 3
+    assert "the application of job 'relay-2' is being shut down" in refused[0]
+    assert [job["application"] for job in await client.jobs()] == ["other"]
+    letters = [letter for letter in await client.dead_letters() if letter["reason"] == "ApplicationClosed"]
+    assert len(letters) == len(refused) == 3
+    # The same ids may be used again.
+    await relays(client)
+    assert await client.ask("relay-2", {"left": 0}) == 1
+
+
+@pytest.mark.tenure(nodes=2, partitions=7)
+async def test_topics_are_an_input_too(cluster: Cluster, client: tenure.Client) -> None:
+    await relays(client)
+
+    async def press() -> None:
+        async with cluster.client() as another:
+            while True:
+                await another.publish(tenure.Topic("quiet-topic"), {"left": 2})
+                await trio.sleep(0.05)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(press)
+        await trio.sleep(1)
+        assert await client.undeploy(APP, timeout_s=60) == 6
+        nursery.cancel_scope.cancel()
+    assert await client.jobs() == []
+
+
+@pytest.mark.tenure(nodes=1, partitions=7)
+async def test_timers_are_kept_or_come_to_their_end_as_asked(cluster: Cluster, client: tenure.Client) -> None:
+    await relays(client)
+    await client.schedule(Timed, id="timed")
+    quiet = await client.wait(APP)
+    assert (quiet["timers"], quiet["first_due_ms"] > 0) == (1, True)
+    assert (await client.state("timed")).rung == []
+    assert await total(client) == 0
+    quiet = await client.wait(APP, timers="fire")
+    assert (await client.state("timed")).rung == ["timeout"]  # once: what it set anew is kept
+    assert await total(client) > 0  # and what came of it is finished
+    assert quiet["timers"] == 1
+    with pytest.raises(tenure.Mistake, match="'keep' or to 'fire'"):
+        await client.wait(APP, timers="drop")  # type: ignore[arg-type]
+
+
+@pytest.mark.tenure(nodes=2, partitions=8)
+async def test_a_node_is_drained_and_then_stopped(cluster: Cluster, client: tenure.Client) -> None:
+    await client.schedule_many([(Relay, f"relay-{n}", {}) for n in range(20)])
+    with pytest.raises(
+        tenure.NotFinished, match=r"node-0 serves \d partitions: drain it first \(`tenure drain node-0`\)"
+    ):
+        await client.stop("node-0")
+    told: list[str] = []
+    assert await client.drain("node-0", on_wait=told.append) == "node-0"
+    assert "4 partitions of node-0" in told
+    info = {info.id: info for info in await client.nodes()}
+    assert (info["node-0"].owned, info["node-0"].draining, len(info["node-1"].owned)) == ((), True, 8)
+    assert await client.undrain("node-0") == "node-0"
+    await trio.sleep(3)
+    assert {len(info.owned) for info in await client.nodes()} == {4}
+    await client.drain("node-0")
+    assert await client.stop("node-0") == "node-0"
+    assert [info.id for info in await client.nodes()] == ["node-1"]
+    assert await client.ask("relay-3", {"left": 0}) == 1
+    # The last one too: then nothing runs, and all is kept.
+    await client.stop("node-1", drain=True)
+    assert await client.nodes() == []
+    await cluster.add_node()
+    assert await client.ask("relay-3", {"left": 0}) == 2
+
+
+@pytest.mark.tenure(nodes=2, partitions=8)
+async def test_draining_can_be_given_up(cluster: Cluster, client: tenure.Client) -> None:
+    await client.schedule_many([(Slow, f"slow-{n}", {}) for n in range(16)])
+    for n in range(16):
+        await client.publish(f"slow-{n}", 1)
+    await trio.sleep(1)
+    with pytest.raises(tenure.NotDone, match="was told to take part again"):
+        await client.drain("node-0", timeout_s=1)
+    await trio.sleep(20)
+    assert {len(info.owned) for info in await client.nodes()} == {4}
+    await client.wait("default")
+    assert {(await client.state(f"slow-{n}")).done for n in range(16)} == {1}
+
+
+@tenure.job("quiet-slow")
+class Slow(tenure.Job):
+    done: int = 0
+
+    async def on_message(self, ctx: tenure.Context, message: int) -> None:
+        await trio.sleep(4)
+        self.done += 1
+
+
+@tenure.job("quiet-worker", application=APP)
+class Worker(tenure.Job):
+    ended: int = 0
+
+    def on_start(self, ctx: tenure.Context) -> None:
+        ctx.start_activity("work", {"argv": ["true"]}, kind="process")
+
+    def on_activity(self, ctx: tenure.Context, event: tenure.ActivityEvent) -> None:
+        self.ended += event.has_ended
+
+
+@pytest.mark.tenure(nodes=2, partitions=8)
+async def test_workers_are_listed_and_waited_for(cluster: Cluster, client: tenure.Client) -> None:
+    await client.schedule(Worker, id="worker")
+    run = await cluster.launched()
+    [worker] = await client.workers(APP)
+    assert (worker["job"], worker["name"], worker["status"], worker["application"]) == (
+        "worker",
+        "work",
+        "running",
+        APP,
+    )
+    assert worker["nodes"] == ["node-0", "node-1"]  # of one machine, as it were
+    assert await client.workers("other") == []
+    assert len(await client.workers(node="node-1")) == 1
+    with pytest.raises(tenure.NotFinished, match=r"1 activities: worker \(activities\)"):
+        await client.wait(APP, timeout_s=3)
+    await run.succeed()
+    await client.wait(APP)
+    assert (await client.state("worker")).ended == 1
+    assert await client.workers(APP) == []
