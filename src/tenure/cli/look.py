@@ -5,7 +5,9 @@ from typing import Any
 
 from tenure.cli.connection import connected, connected_grid
 from tenure.cli.ends import Exit
+from tenure.cli.node_rows import node_rows
 from tenure.cli.options import USUAL_CONNECTION, Connection
+from tenure.cli.selector import NODES, parse_selector
 from tenure.cli.show import print_json, print_table
 
 __all__ = ["nodes", "partitions", "topics"]
@@ -27,43 +29,29 @@ def topics(*, connection: Connection = USUAL_CONNECTION) -> int:
     return Exit.DONE
 
 
-def nodes(*, connection: Connection = USUAL_CONNECTION) -> int:
-    """Nodes, and what they own. One that has fallen silent is listed as such for about a minute."""
-    from tenure.scheduler.assignment import NodeInfo
-    from tenure.scheduler.nodes_seen import live_nodes, said_nodes
+def nodes(*selector: str, connection: Connection = USUAL_CONNECTION) -> int:
+    """Nodes, and what they own. One that has fallen silent is listed as such for about a minute.
 
-    async def run() -> tuple[list[NodeInfo], set[str], dict[str, str]]:
+    Parameters
+    ----------
+    selector
+        Which: node=…, state=draining, version=…, type=… (a job type that it knows); and, or, not. All, if none is
+        given.
+    """
+    chosen = parse_selector(" ".join(selector), NODES)
+
+    async def run() -> list[dict[str, Any]]:
         async with connected_grid(connection) as grid:
-            alive = {node.id: node for node in await live_nodes(grid)}
-            said = {node.id: node for node in await said_nodes(grid)}
-            members = {member.id: f"{member.host}:{member.port}" for member in grid.ownership().members}
-            return sorted((said | alive).values(), key=lambda node: node.id), set(alive), members
+            return [row for row in await node_rows(grid) if chosen(row)]
 
-    found, alive, members = _run(run)
-    rows = [
-        {
-            "id": node.id,
-            "name": node.name,
-            "pid": node.pid,
-            "state": "silent" if node.id not in alive else "draining" if node.draining else "running",
-            "partitions": len(node.owned) if node.id in alive else 0,
-            "lost": list(node.lost),
-            "member": members.get(node.member, ""),
-            "types": dict(sorted(node.types.items())),
-        }
-        for node in found
-    ]
+    rows = _run(run)
     if connection.json:
         for row in rows:
             print_json(row)
     else:
-        print_table(
-            ("node", "state", "pid", "partitions", "member", "job types"),
-            (
-                (row["id"], row["state"], row["pid"], row["partitions"], row["member"], ", ".join(row["types"]))
-                for row in rows
-            ),
-        )
+        columns = ("id", "state", "pid", "partitions", "member", "version", "types")
+        titles = ("node", "state", "pid", "partitions", "member", "version", "job types")
+        print_table(titles, ([", ".join(row[c]) if c == "types" else row[c] for c in columns] for row in rows))
     return Exit.DONE
 
 

@@ -5,7 +5,7 @@
     one        = "not" one | "(" selector ")" | field ("=" | "!=") value | id
     value, id  = a word, or "quoted" where it has spaces or parentheses; * and ? stand for anything
 
-Parsing says where a mistake is. A selector is a pure function of what `jobs` tells of a job.
+Parsing says where a mistake is. A selector is a pure function of what `jobs` tells of a job, or `nodes` of a node.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tenure.cli.ends import Usage
 
-__all__ = ["FIELDS", "BadSelector", "Selector", "glob", "parse_selector"]
+__all__ = ["JOBS", "NODES", "BadSelector", "Language", "Selector", "glob", "parse_selector"]
 
 Job = Mapping[str, Any]
 Selector = Callable[[Job], bool]
@@ -31,18 +31,41 @@ def _state(job: Job) -> list[str]:
     return [str(job["status"]), *(["stuck"] if job.get("stuck") else []), *(["waiting"] if job.get("waiting") else [])]
 
 
-FIELDS: dict[str, Callable[[Job], list[str]]] = {
+class Language(NamedTuple):
+    """What can be asked of one kind of thing."""
+
+    fields: Mapping[str, Callable[[Job], list[str]]]
+    states: Sequence[str]
+    plain: str
+    """The field that a word alone is compared with."""
+
+
+JOB_FIELDS: dict[str, Callable[[Job], list[str]]] = {
     "type": lambda job: [str(job["type"])],
     "id": lambda job: [str(job["id"])],
     "node": lambda job: [str(job["node"]), str(job.get("node_name", ""))],
     "state": _state,
-    "application": lambda job: [str(job["application"])],
+    "application": lambda job: [str(job["application"] or "default")],
     "version": lambda job: [str(job["version"])],
     "partition": lambda job: [str(job["partition"])],
 }
 """What can be asked of a job. `state` is running, paused, failed, finishing or stopping; also stuck and waiting."""
 
-STATES = ("running", "paused", "failed", "finishing", "stopping", "stuck", "waiting")
+JOBS = Language(JOB_FIELDS, ("running", "paused", "failed", "finishing", "stopping", "stuck", "waiting"), "id")
+NODES = Language(
+    {
+        "node": lambda node: [str(node["id"]), str(node["name"])],
+        "id": lambda node: [str(node["id"])],
+        "name": lambda node: [str(node["name"])],
+        "state": lambda node: [str(node["state"])],
+        "version": lambda node: [str(node["version"])],
+        "member": lambda node: [str(node["member"])],
+        "type": lambda node: list(node["types"]),
+    },
+    ("running", "draining", "silent"),
+    "node",
+)
+"""The same of a node; `type` is a job type that it knows."""
 _TOKEN = re.compile(r'\s*(?:(?P<mark>!=|=|\(|\))|"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<word>[^\s()="!]+(?:![^=\s()"]+)*))')
 
 
@@ -52,12 +75,12 @@ class _Token(NamedTuple):
     at: int
 
 
-def parse_selector(text: str) -> Selector:
-    """What the text says; all jobs, where it says nothing. Raises `BadSelector`."""
+def parse_selector(text: str, language: Language = JOBS) -> Selector:
+    """What the text says; everything, where it says nothing. Raises `BadSelector`."""
     tokens = _tokens(text)
     if not tokens:
         return lambda job: True
-    parser = _Parser(text, tokens)
+    parser = _Parser(text, tokens, language)
     selector = parser.any_of()
     if (left := parser.peek()) is not None:
         raise BadSelector(f"{left.text!r} comes unexpectedly (is there an 'and' or 'or' missing?)", text, left.at)
@@ -81,8 +104,8 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
-    def __init__(self, text: str, tokens: Sequence[_Token]) -> None:
-        self.text, self.tokens, self.next = text, tokens, 0
+    def __init__(self, text: str, tokens: Sequence[_Token], language: Language) -> None:
+        self.text, self.tokens, self.language, self.next = text, tokens, language, 0
 
     def peek(self) -> _Token | None:
         return self.tokens[self.next] if self.next < len(self.tokens) else None
@@ -130,24 +153,25 @@ class _Parser:
             raise BadSelector(f"a condition is missing before {token.text!r}", self.text, token.at)
         operator = self.peek()
         if operator is None or operator.kind != "mark" or operator.text not in ("=", "!="):
-            return _condition("id", token.text)
+            return _condition(self.language.fields[self.language.plain], token.text)
         return self.condition(token, operator)
 
     def condition(self, field: _Token, operator: _Token) -> Selector:
-        if field.text not in FIELDS:
-            raise BadSelector(f"{field.text!r} is none of {', '.join(FIELDS)}", self.text, field.at)
+        fields, states = self.language.fields, self.language.states
+        if field.text not in fields:
+            raise BadSelector(f"{field.text!r} is none of {', '.join(fields)}", self.text, field.at)
         self.next += 1
         value = self.take(f"a value after {operator.text!r}")
         if value.kind == "mark":
             raise BadSelector(f"a value is missing after {operator.text!r}", self.text, value.at)
-        if field.text == "state" and not any(map(glob(value.text), STATES)):
-            raise BadSelector(f"{value.text!r} is none of {', '.join(STATES)}", self.text, value.at)
-        condition = _condition(field.text, value.text)
+        if field.text == "state" and not any(map(glob(value.text), states)):
+            raise BadSelector(f"{value.text!r} is none of {', '.join(states)}", self.text, value.at)
+        condition = _condition(fields[field.text], value.text)
         return condition if operator.text == "=" else lambda job: not condition(job)
 
 
-def _condition(field: str, value: str) -> Selector:
-    values, matches = FIELDS[field], glob(value)
+def _condition(values: Callable[[Job], list[str]], value: str) -> Selector:
+    matches = glob(value)
     return lambda job: any(map(matches, values(job)))
 
 

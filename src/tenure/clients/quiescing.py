@@ -14,7 +14,7 @@ from tenure.scheduler.errors import Mistake, NotDone, NotFinished, TenureError, 
 from tenure.scheduler.quiet import ROUNDS, Sighting, is_quiet, took_all, what_is_waited_for
 from tenure.scheduler.sightings import DIRECT, TOPICS, Question
 
-__all__ = ["Tell", "Timers", "undeploy", "wait_quiet", "workers"]
+__all__ = ["Tell", "Timers", "jobs_of", "undeploy", "wait_quiet", "workers"]
 
 Tell = Callable[[str], None]
 """Is told, again and again, what is waited for."""
@@ -162,7 +162,7 @@ async def _remove_all(client: GridClient, rounds: _Rounds, tell: Tell | None) ->
     removed, failures = 0, list[TenureError]()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_keep_closed, rounds)
-        while not failures and (ids := await _jobs_of(client, rounds.application)):
+        while not failures and (ids := await jobs_of(client, rounds.application)):
             if tell is not None:
                 tell(f"{len(ids):,} jobs that are to be removed")
             removed += await _remove(client, ids, failures)
@@ -180,7 +180,8 @@ async def _keep_closed(rounds: _Rounds) -> None:
         await trio.sleep(PAUSE_MAX_S)
 
 
-async def _jobs_of(client: GridClient, application: str) -> list[str]:
+async def jobs_of(client: GridClient, application: str) -> list[str]:
+    """The ids of an application's jobs, but for those that end already; of very many, some."""
     while True:
         try:
             answers = await client.directory.every_partition({"op": "jobs_of", "application": application})

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.cli.selector import BadSelector, parse_selector
+from tenure.cli.selector import NODES, BadSelector, parse_selector
 
 JOB = {
     "id": "order-17",
@@ -103,3 +103,37 @@ def test_whatever_is_typed_is_either_understood_or_explained(text: str) -> None:
     except BadSelector:
         return
     assert selector(JOB) in (True, False)
+
+
+NODE = {
+    "id": "web-1-ab12",
+    "name": "web-1",
+    "state": "running",
+    "version": "1.2",
+    "member": "127.0.0.1:5701",
+    "types": {"order": 2, "cart": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [
+        ("web-1", True),
+        ("web-1-*", True),
+        ("name=web-?", True),
+        ("version!=1.2", False),
+        ("type=cart and not state=draining", True),
+        ("type=basket or member=*:5701", True),
+        ("id=web-1", False),
+    ],
+)
+def test_the_same_language_names_nodes(text: str, chosen: bool) -> None:
+    assert parse_selector(text, NODES)(NODE) is chosen
+
+
+@pytest.mark.parametrize(
+    ("text", "what"), [("waiting=3", "none of node, id, name"), ("state=failed", "draining, silent")]
+)
+def test_what_can_not_be_asked_of_a_node(text: str, what: str) -> None:
+    with pytest.raises(BadSelector, match=what):
+        parse_selector(text, NODES)
