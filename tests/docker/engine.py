@@ -1,0 +1,163 @@
+"""A Docker Engine and the two images, or the reason why there can be none."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import docker
+from docker.errors import DockerException, ImageNotFound
+
+__all__ = ["Images", "NoEngine", "build_images", "running_engine"]
+
+PROJECT = Path(__file__).parents[2]
+FOLDER = Path(os.environ.get("TENURE_DOCKER_DIR", "/var/tmp/tenure-docker"))
+INSTALL = "TENURE_DOCKER_INSTALL"
+"""Set where a missing engine may be installed from the system's packages (`.ci/run` does)."""
+BASE = "tenure-base"
+ENGINE_WITHIN_S = 30
+BASE_WITHIN_S = 240
+BUILD_WITHIN_S = 300
+
+
+class NoEngine(Exception):
+    """No container can be run here; the text says why."""
+
+
+# -- the engine -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def running_engine() -> Iterator[None]:
+    """The engine that is there, or one that ends with this block. Raises `NoEngine`."""
+    if _answers(None):
+        yield
+        return
+    _find_dockerd()
+    socket = f"unix://{FOLDER}/docker.sock"
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / "engine.log").open("wb") as log:
+        engine = subprocess.Popen(
+            [PROJECT / "docker" / "engine.sh", FOLDER], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+    before = os.environ.get("DOCKER_HOST")
+    os.environ["DOCKER_HOST"] = socket
+    try:
+        _await(engine, socket)
+        yield
+    finally:
+        engine.terminate()
+        engine.wait(60)
+        if before is None:
+            del os.environ["DOCKER_HOST"]
+        else:
+            os.environ["DOCKER_HOST"] = before
+
+
+def _answers(socket: str | None) -> bool:
+    try:
+        client = docker.from_env() if socket is None else docker.DockerClient(socket)
+    except DockerException:
+        return False
+    try:
+        return bool(client.ping())
+    except DockerException:
+        return False
+    finally:
+        client.close()
+
+
+def _find_dockerd() -> None:
+    if os.geteuid() != 0:
+        raise NoEngine("no Docker Engine answers, and only root can start one")
+    if shutil.which("dockerd") and shutil.which("debootstrap"):
+        return
+    if not os.environ.get(INSTALL):
+        raise NoEngine(f"no Docker Engine answers or is installed (docker.io, debootstrap; or set {INSTALL})")
+    command = ["apt-get", "install", "--yes", "--no-install-recommends", "docker.io", "debootstrap"]
+    for attempt in (["apt-get", "update"], command):
+        _run(attempt, BASE_WITHIN_S, "the Docker Engine can't be installed")
+
+
+def _await(engine: "subprocess.Popen[bytes]", socket: str) -> None:
+    end_s = time.monotonic() + ENGINE_WITHIN_S
+    while not _answers(socket):
+        if engine.poll() is not None or time.monotonic() > end_s:
+            last = (FOLDER / "engine.log").read_text(errors="replace").strip().splitlines()[-1:]
+            raise NoEngine(f"a Docker Engine does not start here: {' '.join(last)}")
+        time.sleep(0.1)
+
+
+# -- the images -----------------------------------------------------------------------------------
+
+
+class Images:
+    """What is run."""
+
+    def __init__(self, tag: str) -> None:
+        self.member, self.node = f"tenure-member:{tag}", f"tenure-node:{tag}"
+
+
+def build_images() -> Images:
+    """The images of the project as it stands; built unless they are there. Raises `NoEngine` if no base can be had."""
+    images = Images(_stamp())
+    client = docker.from_env()
+    try:
+        if all(_is_there(client, image) for image in (images.member, images.node)):
+            return images
+        if not _is_there(client, BASE):
+            _run([PROJECT / "docker" / "base.sh", BASE], BASE_WITHIN_S, "no base image can be made")
+    finally:
+        client.close()
+    environment = {"PYTHON": sys.executable, "TAG": _stamp()}
+    done = subprocess.run(
+        [PROJECT / "docker" / "build.sh", BASE],
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_WITHIN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return images
+
+
+def _is_there(client: docker.DockerClient, image: str) -> bool:
+    try:
+        client.images.get(image)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def _run(command: list[str | Path], within_s: float, otherwise: str) -> None:
+    try:
+        subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=within_s,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stdout", None) or b""
+        last = said.decode(errors="replace").strip().splitlines()[-1:]
+        raise NoEngine(f"{otherwise}: {error} {' '.join(last)}".strip()) from error
+
+
+def _stamp() -> str:
+    """Names the project's contents, as far as images depend on them."""
+    sources = [path for name in ("scheduler", "jobs", "listeners", "src") for path in (PROJECT / name).rglob("*.py")]
+    inputs = [PROJECT / "requirements-run.lock", PROJECT / "pyproject.toml"]
+    inputs += [PROJECT / "docker" / name for name in ("Dockerfile", "healthy", "build.sh")]
+    digest = hashlib.sha256()
+    for path in sorted({path.resolve() for path in sources}) + inputs:
+        digest.update(f"{path.relative_to(PROJECT.resolve())}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
