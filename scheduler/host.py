@@ -63,6 +63,10 @@ class Host:
         self.turns = trio.CapacityLimiter(max(1, self.settings.turns_at_once_max))
         self._pickled: dict[bytes, JobType] = {}
 
+    def turns_are_awaited(self) -> bool:
+        """Are there jobs that could run, but for the turns that run already?"""
+        return self.turns.statistics().tasks_waiting > 0
+
     def new_id(self) -> str:
         """A record id, never used twice."""
         return f"{self.node}.{next(self._serials)}"

@@ -69,6 +69,8 @@ class Tenure:
         self._draining = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
         self._run_scopes: set[trio.CancelScope] = set()
+        self._queued_scopes: set[trio.CancelScope] = set()
+        """Of run loops that wait until their node may run one more turn."""
         self._image_running = False
         self.last_turns = 0
         self.strange: dict[str, int] = {}
@@ -100,7 +102,13 @@ class Tenure:
         if self._closing is None:
             self._closing = successor
             self._draining.deadline = trio.current_time() + self.settings.drain_deadline_s
+            for scope in self._queued_scopes:
+                scope.cancel()
             self.wake()
+
+    def is_closing(self) -> bool:
+        """Running turns may finish; nothing new begins."""
+        return self._closing is not None
 
     # -- the loop ---------------------------------------------------------------------------------
 
@@ -381,19 +389,22 @@ class Tenure:
             await trio.lowlevel.checkpoint()
 
     def _start_run_loop(self, live: Live) -> int:
-        if self._closing is not None and trio.current_time() >= self._draining.deadline:
-            return 0
+        if self._closing is not None:
+            return 0  # the next owner has it in the mailbox
         live.running = True
         self.start(self._run_loop, live)
         return 1
 
     async def _run_loop(self, live: Live) -> None:
         with trio.CancelScope() as scope:
-            self._run_scopes.add(scope)
+            self._queued_scopes.add(scope)
             try:
                 async with self.host.turns:
+                    self._queued_scopes.discard(scope)
+                    self._run_scopes.add(scope)
                     await self.turns.run_loop(live)
             finally:
+                self._queued_scopes.discard(scope)
                 self._run_scopes.discard(scope)
                 live.running = False
                 self.ready(live)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["Turns"]
 
 TRACEBACK_CHARS_MAX = 8000
+TURNS_IN_A_ROW = 16
+"""A job with more to do lets others go first, where not all may run at once."""
 FENCES_MAX = 2**31
 """Half of what a tenure can number: a group of turns may run past it."""
 _encode = msgspec.msgpack.Encoder().encode
@@ -60,6 +62,7 @@ class Upward(Protocol):
     def set_timer(self, live: Live) -> None: ...
     def removed(self, live: Live) -> None: ...
     def outbox_is_full(self) -> bool: ...
+    def is_closing(self) -> bool: ...
     def park_sender(self, live: Live) -> None: ...
     def want_commit(self) -> None: ...
     def finish_wanted(self, live: Live) -> None: ...
@@ -127,7 +130,11 @@ class Turns:
         """
         live.running = True
         try:
+            turns = 0
             while live.queue and self._may_go_on(live) and not self._holds(live):
+                turns += 1
+                if self.tenure.is_closing() or (turns > TURNS_IN_A_ROW and self.host.turns_are_awaited()):
+                    return
                 envelope = live.queue[0]
                 if not self._begin(live, envelope):
                     continue

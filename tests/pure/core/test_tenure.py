@@ -257,6 +257,9 @@ async def test_a_parked_job_that_is_removed_finishes_what_was_accepted(bench: Be
 # -- closing ------------------------------------------------------------------------------------------
 
 
+IDS = ("a", "b", "c")
+
+
 class Waiter(Job):
     done: list[int] = []
 
@@ -300,6 +303,38 @@ async def test_nothing_new_is_taken_while_closing(bench: Bench) -> None:
     await bench.open(type)
     await rest(5)
     assert (await bench.state_of("a"))["done"] == [4, 1]
+
+
+async def test_what_has_not_begun_is_left_to_the_next_owner(bench: Bench) -> None:
+    """One turn runs at a time; the others wait for it, in their jobs' queues and for their turn on this node."""
+    type = JobType("waiter", Waiter)
+    first = await bench.open(type, drain_deadline_s=30, turns_at_once_max=1)
+    for id in IDS:
+        await bench.define(id, "waiter")
+        for _ in range(3):
+            await bench.publish(id, 2)
+    await rest(1)
+    began_s = trio.current_time()
+    await first.close("n2")
+    assert trio.current_time() - began_s < 1.5
+    done = [len(msgspec.msgpack.decode(first.state.jobs[id].state).get("done", [])) for id in IDS]
+    assert sorted(done) == [0, 0, 1]
+    assert {envelope.attempts for mail in first.state.mail.values() for envelope in mail} == {0}
+    await bench.open(type)
+    await rest(10)
+    assert [(await bench.state_of(id))["done"] for id in IDS] == [[2, 2, 2]] * 3
+
+
+async def test_a_job_with_much_to_do_does_not_keep_others_waiting(bench: Bench) -> None:
+    await bench.open(JobType("waiter", Waiter), turns_at_once_max=1)
+    for id in ("busy", "other"):
+        await bench.define(id, "waiter")
+    for _ in range(100):
+        await bench.publish("busy", 1)
+    await bench.publish("other", 1)
+    await rest(30)
+    assert (await bench.state_of("other"))["done"] == [1]
+    assert len((await bench.state_of("busy"))["done"]) < 100
 
 
 # -- steps and timers ---------------------------------------------------------------------------------
