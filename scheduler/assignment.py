@@ -74,6 +74,8 @@ class NodeInfo(Struct, frozen=True):
     """Where it launches activities: two of the same see the same runs."""
     unfit: tuple[int, ...] = ()
     """The partitions that it has met something in that it can't read or run."""
+    cuts: bool = False
+    """Can it take part in a snapshot? Versions before snapshots can't."""
 
 
 class Assignment(Struct, frozen=True):

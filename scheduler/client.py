@@ -15,6 +15,7 @@ import trio
 from msgspec import Raw
 
 from tenure.scheduler import errors
+from tenure.scheduler.allegiance import Allegiance
 from tenure.scheduler.cluster import find
 from tenure.scheduler.directory import Directory
 from tenure.scheduler.elapsed import Elapsed
@@ -80,6 +81,7 @@ class GridClient:
         self._learned_s = -math.inf
         self._lanes: dict[int, OutLane] = {}
         self._elapsed = Elapsed(now_ms)
+        self.allegiance = Allegiance(grid, self._elapsed.now_s, nursery)
         self._pumping: set[int] = set()
         self._settled: dict[Ticket, trio.Event] = {}
         self._buffer_bytes = 0
@@ -258,7 +260,15 @@ class GridClient:
     async def _do(self, lane: OutLane, partition: int, step: Step) -> bool:
         try:
             if step.action is Action.WRITE:
+                if not await self.allegiance.renew():
+                    return False
+                if not self.allegiance.knows(lane.formation):
+                    self._tell(lane.forsake())
+                    return True
                 await self.grid.set(Map.INBOX, partition, step.key, step.value)
+                if not self.allegiance.holds():
+                    lane.unsure()
+                    return False
                 self._tell(lane.stored(self._elapsed.now_s()))
             elif step.action is Action.LOOK:
                 gone = await self.grid.get(Map.INBOX, partition, step.key) is None
@@ -269,11 +279,14 @@ class GridClient:
                     await self.learn_format()
                 if self.refused is not None:
                     return False
+                if not await self.allegiance.renew():
+                    return False
+                formation = self.allegiance.formation
                 begun_s = self._elapsed.now_s()  # before it is known, so that no later watermark is taken for older
                 watermark = await announced(self.grid, partition)
                 if watermark is None:
                     return False
-                lane.begun(watermark, self.now_ms(), begun_s)
+                lane.begun(watermark, self.now_ms(), begun_s, formation)
             else:
                 self._tell(lane.give_up())
         except GridError:

@@ -29,21 +29,38 @@ class Cluster(Struct, frozen=True):
     formed: bool
     format: int = FIRST
     """What all writers write (see `formats`)."""
+    restoring: str = ""
+    """The snapshot that is being restored: until that is done, nobody opens a partition, and clients wait."""
+    beat: int = 0
+    """Moves while somebody is restoring it."""
+    replaces: str = ""
+    """The cluster that was here before a snapshot was restored: its nodes go on with this one."""
+    restored: str = ""
+    """The snapshot that this cluster was made of."""
 
 
 async def find_or_form(grid: Grid, name: str, *, deadline_s: float = 30.0, retry_s: float = 0.1) -> Cluster:
     """The cluster of this grid; formed under `name` (unique to this try) if there is none yet."""
-    with trio.move_on_after(deadline_s):
+    seen: Cluster | None = None
+    with trio.move_on_after(deadline_s) as patience:
         while True:
             try:
                 cluster, stored = await _find_or_begin(grid, name)
                 if cluster.formed:
                     return cluster
-                await _finish(grid, cluster, stored)
-                continue
+                if not cluster.restoring:
+                    await _finish(grid, cluster, stored)
+                    continue
+                if cluster != seen:  # it goes on: we wait as long as it takes
+                    seen, patience.deadline = cluster, trio.current_time() + deadline_s
             except GridError:
                 pass
             await trio.sleep(retry_s)
+    if seen is not None:
+        raise NotDone(
+            f"snapshot {seen.restoring} was being restored into this cluster, and nobody has gone on with that for "
+            f"{deadline_s} s: run `tenure restore` again"
+        )
     raise NotDone(
         f"the cluster could not be found or formed within {deadline_s} s: the grid does not answer, or refuses writes"
     )

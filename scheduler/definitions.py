@@ -75,6 +75,11 @@ class Definitions:
         self._current.append((id, definition))
         self.tenure.wake()
 
+    async def current(self, id: str) -> Definition | None:
+        """A job's definition as it certainly is; None if it can't be read, or there is none."""
+        definition = await self._prove(id)
+        return definition if definition is not None and definition.generation else None
+
     async def _prove(self, id: str) -> Definition | None:
         """The definition as it certainly is (or was, a moment ago); a tombstone if there is none.
 
@@ -256,6 +261,7 @@ class Definitions:
             if proved is None or proved[0].generation != generation or proved[0].wanted == "removed":
                 break
             old, new = proved[1], self._encode(removed(proved[0]))
+            self.tenure.cutting.will_change(id, old)
             try:
                 if await self.host.grid.replace_if_same(Map.JOBS, self.partition, id.encode(), old, new):
                     self.offer(id, new)

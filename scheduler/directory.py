@@ -19,7 +19,7 @@ from tenure.scheduler.errors import (
     UnknownJobType,
     WrongType,
 )
-from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.grid.port import GridError, Map, Unknown
 from tenure.scheduler.jobtype import JobType, pickled_type
 from tenure.scheduler.keys import checked_address, partition_of
 from tenure.scheduler.wire import Definition, decode
@@ -85,15 +85,19 @@ class Directory:
             )
 
     async def _create(self, type: JobType, id: str, parameters: bytes) -> None:
-        partition, key, attempt = self._partition(id), id.encode(), 0
+        partition, key, attempt, allegiance = self._partition(id), id.encode(), 0, self.client.allegiance
         while True:
             try:
+                if not await allegiance.renew():
+                    raise Unknown("nobody can say which cluster this is now")
                 stored = await self.grid.get(Map.JOBS, partition, key)
                 if stored is None:
                     new = self._definition(type, parameters, 1, 1)
                     stored = await self.grid.put_if_absent(Map.JOBS, partition, key, self._encode(new))
                     if stored is None:
-                        return None
+                        if allegiance.holds():
+                            return None
+                        continue
                 there = decode(stored, Definition)
                 if there.wanted != "removed":
                     if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, stored):
@@ -133,6 +137,8 @@ class Directory:
         while True:
             try:
                 stored = await self._current(partition, key)
+                if not await self.client.allegiance.renew():
+                    raise Unknown("nobody can say which cluster this is now")
                 if stored is None:
                     raise UnknownJob(f"there is no job {id!r}")
                 there = decode(stored, Definition)

@@ -77,8 +77,9 @@ def _numbered(
     sends: dict[int, list[Envelope]], state: "PartitionState", encode: Callable[[object], bytes]
 ) -> list[tuple[int, int, bytes]]:
     """Cut into slots and numbered: from here on, these very bytes go into these very slots."""
+    # A record that is a cut is before it: what it sends has the number of the cut before.
     return [
-        (partition, state.numbered.get(partition, 0) + n, encode(Batch(batch)))
+        (partition, state.numbered.get(partition, 0) + n, encode(Batch(batch, cut=state.cut)))
         for partition, envelopes in sends.items()
         for n, batch in enumerate(_cut(envelopes))
     ]

@@ -14,6 +14,8 @@ from tenure.scheduler.grid.port import Grid
 from tenure.scheduler.jobtype import JobType, Registry, unpickled_type
 from tenure.scheduler.keys import partition_of
 from tenure.scheduler.settings import NodeSettings
+from tenure.scheduler.snapshots.desk import Desk
+from tenure.scheduler.snapshots.schedule import BUILT_IN
 from tenure.scheduler.wire import JobRecord
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class Host:
         self.threads = trio.CapacityLimiter(40)
         self.turns = trio.CapacityLimiter(max(1, self.settings.turns_at_once_max))
         self._pickled: dict[bytes, JobType] = {}
+        self.snapshots = Desk()
 
     def turns_are_awaited(self) -> bool:
         """Are there jobs that could run, but for the turns that run already?"""
@@ -79,7 +82,7 @@ class Host:
         """The type that runs this job here, or None and the reason, for people."""
         if record.pickled:
             return self._unpickled(record)
-        found = self.registry.get(record.type)
+        found = self.registry.get(record.type) or BUILT_IN.get(record.type)
         if found is None:
             return None, (
                 f"UnknownJobType: node {self.node} does not know job type {record.type!r}; "

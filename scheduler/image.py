@@ -12,7 +12,7 @@ from tenure.scheduler.errors import Undecodable
 from tenure.scheduler.state import PartitionState, Remembered
 from tenure.scheduler.wire import Answer, DeadLetter, Envelope, JobRecord, decode, encode
 
-__all__ = ["Frozen", "checksum_of", "thaw"]
+__all__ = ["Extras", "Frozen", "checksum_of", "thaw"]
 
 JOBS_PER_PIECE = 512
 
@@ -31,9 +31,12 @@ class _Meta(Struct):
     last_id: str
     closed_for: str | None
     next_slot: int
+    cut: int = 0
 
 
-class _Extras(Struct, array_like=True):
+class Extras(Struct, array_like=True):
+    """What hangs on a job besides its record."""
+
     mail: list[Envelope] = []
     remembered: dict[str, Remembered] = {}
     steps: list[tuple[str, str, bytes]] = []
@@ -44,7 +47,7 @@ class _Piece(Struct, array_like=True):
 
     meta: _Meta | None = None
     jobs: dict[str, JobRecord] = {}
-    extras: dict[str, _Extras] = {}
+    extras: dict[str, Extras] = {}
 
 
 class Frozen:
@@ -53,9 +56,9 @@ class Frozen:
 
     def __init__(self, state: PartitionState) -> None:
         self.next_slot = state.next_slot
-        self._meta = _Meta(**{**state.meta(), "cursors": dict(state.cursors), "numbered": dict(state.numbered)})
-        self._jobs = dict(state.jobs)
-        self._extras: dict[str, _Extras] = {}
+        self.meta = _Meta(**{**state.meta(), "cursors": dict(state.cursors), "numbered": dict(state.numbered)})
+        self.jobs = dict(state.jobs)
+        self.extras: dict[str, Extras] = {}
         for job, mail in state.mail.items():
             self._extra(job).mail = [copy(envelope) for envelope in mail]  # `attempts` may change
         for job, remembered in state.remembered.items():
@@ -63,8 +66,8 @@ class Frozen:
         for job, steps in state.steps.items():
             self._extra(job).steps = [(turn, name, result) for (turn, name), result in steps.items()]
 
-    def _extra(self, job: str) -> _Extras:
-        return self._extras.setdefault(job, _Extras())
+    def _extra(self, job: str) -> Extras:
+        return self.extras.setdefault(job, Extras())
 
     def chunks(self, chunk_bytes_max: int, encode: Callable[[object], bytes] = encode) -> Iterator[bytes]:
         """The image, piece by piece; the caller may rest between any two."""
@@ -79,11 +82,11 @@ class Frozen:
             yield bytes(waiting)
 
     def _pieces(self) -> Iterator[_Piece]:
-        yield _Piece(meta=self._meta)
-        jobs = iter(self._jobs.items())
+        yield _Piece(meta=self.meta)
+        jobs = iter(self.jobs.items())
         while part := dict(islice(jobs, JOBS_PER_PIECE)):
             yield _Piece(jobs=part)
-        extras = iter(self._extras.items())
+        extras = iter(self.extras.items())
         while some := dict(islice(extras, JOBS_PER_PIECE)):
             yield _Piece(extras=some)
 
@@ -136,5 +139,5 @@ def _thaw_meta(state: PartitionState, meta: _Meta) -> None:
     state.answers = {(client, answer.n): answer for client, answer in meta.answers}
     state.dead = {letter.n: letter for letter in meta.dead}
     state.subscribers = {topic: dict.fromkeys(jobs) for topic, jobs in meta.subscribers.items()}
-    state.epoch, state.owner, state.last_id = meta.epoch, meta.owner, meta.last_id
+    state.epoch, state.owner, state.last_id, state.cut = meta.epoch, meta.owner, meta.last_id, meta.cut
     state.closed_for, state.next_slot = meta.closed_for, meta.next_slot

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
-from tenure.scheduler.keys import is_partition_sender, slot_key, split_slot_key
+from tenure.scheduler.keys import is_partition_sender, partition_sender, slot_key, split_slot_key
 from tenure.scheduler.wire import Batch, decode, encode
 
 __all__ = ["PROOF", "InLanes", "Slot", "is_passed"]
@@ -29,25 +29,28 @@ class Slot(NamedTuple):
     value: bytes
 
 
-def is_passed(key: bytes, cursors: dict[bytes, tuple[int, int]], watermark: int) -> bool:
-    """Is this the key of a slot below these cursors, or of a lane that is closed or forgotten?"""
+def is_passed(key: bytes, cursors: dict[bytes, tuple[int, int]], watermark: int, incarnation: int = 0) -> bool:
+    """Is this the key of a slot below these cursors, or of a lane that is closed, forgotten, or of a cluster before?"""
     parts = split_slot_key(key)
-    return parts is not None and _is_below(*parts, cursors, watermark)
+    return parts is not None and _is_below(*parts, cursors, watermark, incarnation)
 
 
-def _is_below(sender: bytes, lane: int, n: int, cursors: dict[bytes, tuple[int, int]], watermark: int) -> bool:
+def _is_below(
+    sender: bytes, lane: int, n: int, cursors: dict[bytes, tuple[int, int]], watermark: int, incarnation: int
+) -> bool:
     cursor = cursors.get(sender)
     if cursor is None:
-        return not is_partition_sender(sender) and lane <= watermark
+        # The lanes of partitions are numbered by the cluster's incarnation.
+        return lane < incarnation if is_partition_sender(sender) else lane <= watermark
     return (lane, n) < cursor
 
 
 class InLanes:
     """All lanes into one partition, with the cursors as far as they are taken (committed or about to be)."""
 
-    def __init__(self, cursors: dict[bytes, tuple[int, int]], watermark: int) -> None:
+    def __init__(self, cursors: dict[bytes, tuple[int, int]], watermark: int, incarnation: int = 0) -> None:
         self.cursors = dict(cursors)
-        self.watermark = watermark
+        self.watermark, self.incarnation = watermark, incarnation
         self.waiting: dict[bytes, dict[tuple[int, int], bytes]] = {}
         """sender -> (lane, n) -> value, of what has not been taken"""
         self.fresh: dict[bytes, None] = {}
@@ -75,7 +78,12 @@ class InLanes:
 
     def is_consumed(self, sender: bytes, lane: int, n: int) -> bool:
         """Does this slot lie below what was taken, or in a lane that is closed or forgotten?"""
-        return _is_below(sender, lane, n, self.cursors, self.watermark)
+        return _is_below(sender, lane, n, self.cursors, self.watermark, self.incarnation)
+
+    def taken_of(self, partition: int, incarnation: int) -> int:
+        """Up to where that partition's lane has been taken."""
+        lane, n = self.cursors.get(partition_sender(partition), (0, 0))
+        return n if lane == incarnation else 0
 
     def next_slot(self, sender: bytes) -> Slot | None:
         """The slot of this sender that may be taken now, if it has come in."""

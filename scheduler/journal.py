@@ -298,22 +298,24 @@ class Journal:
         """
         frozen, since = Frozen(self.state), self.bytes_since_image
         self.serial += 1
-        epoch, serial, chunks = self.state.epoch, self.serial, 0
+        ref = await self._write_chunks(frozen, self.state.epoch, self.serial)
+        old = self.head
+        head = Head(old.formation, old.incarnation, frozen.next_slot, ref, old.claim)
+        if not await self._move_head(head):
+            raise TenureOver(f"partition {self.partition}: its head was claimed by another")
+        self.image_bytes = ref.size_bytes
+        self.bytes_since_image -= since
+        self._clear(old, head)
+
+    async def _write_chunks(self, frozen: Frozen, epoch: int, serial: int) -> ImageRef:
+        chunks = 0
         written: list[bytes] = []
         for chunk in frozen.chunks(self.settings.chunk_bytes_max, self._encode):
             if not await self._write_once(Map.IMAGES, chunk_key(epoch, serial, chunks), chunk):
                 raise TenureOver(f"partition {self.partition}: another wrote image {epoch}.{serial}")
             written.append(chunk)
             chunks += 1
-        size = sum(map(len, written))
-        ref = ImageRef(epoch, serial, chunks, size, checksum_of(written))
-        old = self.head
-        head = Head(old.formation, old.incarnation, frozen.next_slot, ref, old.claim)
-        if not await self._move_head(head):
-            raise TenureOver(f"partition {self.partition}: its head was claimed by another")
-        self.image_bytes = size
-        self.bytes_since_image -= since
-        self._clear(old, head)
+        return ImageRef(epoch, serial, chunks, sum(map(len, written)), checksum_of(written))
 
     def _clear(self, old: Head, new: Head) -> None:
         """Delete what the new image replaces. Openings stay: a zombie's next slot must never be empty."""

@@ -16,6 +16,7 @@ __all__ = [
     "partition_of_sender",
     "partition_sender",
     "reply_key",
+    "sending_partition",
     "slot_key",
     "split_chunk_key",
     "split_slot_key",
@@ -63,6 +64,12 @@ def split_slot_key(key: bytes) -> tuple[bytes, int, int] | None:
 def partition_sender(partition: int) -> bytes:
     """A partition as a sender. Clients' sender ids are random and never begin with this mark."""
     return _SENDER.pack(PARTITION_MARK, partition)
+
+
+def sending_partition(sender: bytes) -> int:
+    """Back from a partition as a sender."""
+    partition: int = _SENDER.unpack(sender)[1]
+    return partition
 
 
 def is_partition_sender(sender: bytes) -> bool:

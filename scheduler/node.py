@@ -20,6 +20,7 @@ from tenure.scheduler.host import Host
 from tenure.scheduler.load import Meter
 from tenure.scheduler.orders import ORDER_PREFIX, Order
 from tenure.scheduler.serving import Serving
+from tenure.scheduler.snapshots.request import REQUEST
 from tenure.scheduler.tenure import Tenure
 from tenure.scheduler.wire import decode, encode
 
@@ -100,6 +101,7 @@ class Node:
         self._look = trio.Event()
         self._drained = trio.Event()
         self._heard: frozenset[str] = frozenset()
+        self._cluster: Cluster | None = None
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -184,6 +186,7 @@ class Node:
             version=self.host.version,
             place=next((launcher.place for launcher in self.host.launchers.values()), ""),
             unfit=tuple(self.host.unfit),
+            cuts=True,
         )
 
     async def _see_nodes(self) -> None:
@@ -192,6 +195,10 @@ class Node:
         declared = 0
         async for page in self.grid.scan(Map.NODES, 0):
             for entry in page:
+                if entry.key == MARKER:
+                    self._see_cluster(entry.value)
+                if entry.key == REQUEST and self.host.snapshots.hear(entry.value):
+                    self._hear_of_snapshot()
                 if entry.key.startswith(NODE_PREFIX):
                     try:
                         info = decode(entry.value, NodeInfo)
@@ -249,6 +256,30 @@ class Node:
             except UnreadableFormat as error:
                 self.refused = error
                 self.draining = self.leaving = True
+    def _see_cluster(self, stored: bytes) -> None:
+        try:
+            self._cluster = decode(stored, Cluster)
+        except TenureError:
+            pass
+
+    def _belongs(self) -> bool:
+        """May partitions be open? Not while a snapshot is being restored; then we belong to what came of it."""
+        found, host = self._cluster, self.host
+        if found is None or not (found.restoring or found.replaces):
+            return True
+        if found.restoring or found.formation != host.formation:
+            self.drop()
+        if found.restoring or (self._serving and found.formation != host.formation):
+            return False
+        if found.formation != host.formation:
+            host.report(f"a snapshot was restored: this node goes on with cluster {found.formation}")
+            host.formation, host.incarnation = found.formation, found.incarnation
+            self.lost.clear()
+        return True
+
+    def _hear_of_snapshot(self) -> None:
+        for tenure in self.tenures.values():
+            tenure.cutting.hear()
 
     async def _forget(self, id: str) -> None:
         self._beats.pop(id, None)
@@ -267,8 +298,9 @@ class Node:
                 await self._settle_assignment()
             except GridError:
                 pass
-            self._apply()
-            self._mind_strange_jobs()
+            if self._belongs():
+                self._apply()
+                self._mind_strange_jobs()
             await self._rest()
         self._drained.set()
 

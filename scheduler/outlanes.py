@@ -69,6 +69,8 @@ class OutLane:
         self.tried = False
         """Was the frozen slot ever tried with an unknown outcome?"""
         self.lane = 0
+        self.formation = ""
+        """The cluster in which it was begun."""
         self.begun_s = 0.0
         self.n = 0
         self.room_below = 0
@@ -106,11 +108,12 @@ class OutLane:
         # Half a window ahead of need, so that a look is rare and the receiver has had time.
         return max(0, self.n - max(1, self.settings.window_slots // 2))
 
-    def begun(self, watermark: int, wall_ms: int, now_s: float) -> None:
+    def begun(self, watermark: int, wall_ms: int, now_s: float, formation: str = "") -> None:
         """A new lane: born after every lane that the partition may forget, and after our own last one.
 
         `now_s`: before the watermark was asked for.
         """
+        self.formation = formation
         self.lane = self.last_lane = max(wall_ms, watermark + 1, self.last_lane + 1)
         self.begun_s, self.n = now_s, 0
         self.room_below = self.settings.window_slots
@@ -148,6 +151,13 @@ class OutLane:
         # In this order: what is in doubt must not be taken along into the next lane, since it may be stored here.
         done = self._settle(doubtful=True)
         self._leave()
+        return done
+
+    def forsake(self) -> list[Ticket]:
+        """The cluster is another one, and knows nothing of our lanes: what was tried is in doubt, the rest goes on."""
+        done = self._settle(doubtful=True) if self.tried else []
+        self._leave()
+        self.after = (0, 0)
         return done
 
     def withdraw(self, ticket: Ticket) -> None:

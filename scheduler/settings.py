@@ -4,7 +4,11 @@ from msgspec import Struct
 
 from tenure.scheduler.errors import Mistake
 
-__all__ = ["ClientSettings", "NodeSettings"]
+__all__ = ["CLUSTER_KNOWN_S", "ClientSettings", "NodeSettings"]
+
+CLUSTER_KNOWN_S = 5.0
+"""What a client has read of the cluster's marker holds for so long: later, no acknowledgement counts before it has
+looked again. Who restores a snapshot over a living cluster waits longer."""
 
 
 class _Checked(Struct, frozen=True, kw_only=True):

@@ -39,6 +39,8 @@ class PartitionState:
         """job -> (turn, name) -> result of a finished `once` step"""
         self.subscribers: dict[str, dict[str, None]] = {}
         """topic -> jobs, in the order in which they came"""
+        self.cut = 0
+        """The last snapshot for which this partition has committed its cut."""
 
         self.epoch = 0
         self.owner = ""
@@ -70,6 +72,7 @@ class PartitionState:
             self.buried_count = max(self.buried_count, letter.n)
         for n in record.exhumed:
             self.dead.pop(n, None)
+        self.cut = max(self.cut, record.cut)
         for topic, job, wanted in record.subscribed:
             jobs = self.subscribers.setdefault(topic, {})
             if wanted:
@@ -145,4 +148,5 @@ class PartitionState:
             "last_id": self.last_id,
             "closed_for": self.closed_for,
             "next_slot": self.next_slot,
+            "cut": self.cut,
         }

@@ -62,6 +62,7 @@ class Taking:
     def take(self) -> None:
         """Take what is next in each lane, up to a group."""
         lanes, draft, heard = self.inlanes, self.turns.draft, self.tenure.forgetting.heard
+        cutting = self.tenure.cutting
         messages = size_bytes = 0
         senders, lanes.fresh = lanes.fresh, {}
         last: bytes | None = None
@@ -70,11 +71,17 @@ class Taking:
                 slot = lanes.next_slot(sender)
                 if slot is None:
                     break
-                batch = self._read(slot)
+                read = self._read(slot)
+                batch = read.envelopes
+                if read.cut > self.state.cut:
+                    cutting.await_cut(sender, read.cut)
+                    break
                 if self._is_held_back(sender, batch):
                     self._held_back[sender] = None
                     break
                 lanes.take(slot)
+                if cutting.records:
+                    cutting.taken(slot, read.cut)
                 draft.cursors[slot.sender] = (slot.lane, slot.n + 1)
                 draft.consumed.append(slot.key)
                 draft.wanted = True
@@ -96,9 +103,9 @@ class Taking:
             self.tenure.wake()
         self._mind_gaps()
 
-    def _read(self, slot: Slot) -> list[Envelope]:
+    def _read(self, slot: Slot) -> Batch:
         try:
-            return decode(slot.value, Batch).envelopes
+            return decode(slot.value, Batch)
         except (Undecodable, UnreadableFormat) as error:
             if isinstance(error, UnreadableFormat) and self.host.formats.is_another_ones(error.format):
                 # Not taken: it keeps its place until a node that reads it has this partition.
@@ -107,7 +114,7 @@ class Taking:
             # Its bytes are kept; whoever sent it sent nothing that we could do.
             envelope = Envelope(f"slot {slot.key.hex()}", Raw(msgpack.encode(slot.value)), slot=slot.key)
             self.turns.bury(envelope, type(error).__name__, str(error))
-            return []
+            return Batch([])
 
     def _is_held_back(self, sender: bytes, batch: list[Envelope]) -> bool:
         # Partitions are never held back: they could wait for each other in a circle. Nor are questions and

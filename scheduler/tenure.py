@@ -17,6 +17,7 @@ from tenure.scheduler.activities_supervisor import Supervisor
 from tenure.scheduler.alarms import Alarms
 from tenure.scheduler.assignment import PICKLED
 from tenure.scheduler.courier import Courier
+from tenure.scheduler.cutting import Cutting
 from tenure.scheduler.definitions import Definitions
 from tenure.scheduler.draft import Draft
 from tenure.scheduler.errors import Undecodable
@@ -48,7 +49,7 @@ class Tenure:
         self.settings, self.partition = host.settings, journal.partition
         self.state = journal.state
         self.turns: Turns = Turns(host, self.partition, self.state.epoch, self.state, self)
-        self.inlanes: InLanes = InLanes(self.state.cursors, self.state.watermark)
+        self.inlanes: InLanes = InLanes(self.state.cursors, self.state.watermark, host.incarnation)
         self.lives: dict[str, Live] = {}
         self.readied: dict[str, Live] = {}
         """Jobs that may have something to run."""
@@ -58,6 +59,7 @@ class Tenure:
         self.forgetting = Forgetting(self)
         self.courier = Courier(self)
         self.supervisor = Supervisor(self)
+        self.cutting = Cutting(self)
         self.suspicion = Suspicion(self)
         self.sightings = Sightings(self)
         self.turns.suspicion = self.suspicion
@@ -140,6 +142,7 @@ class Tenure:
             nursery.start_soon(self._sweeps)
             nursery.start_soon(self.definitions.sweeps)
             self.supervisor.begin()
+            self.cutting.begin()
             for id in self._unfinished:
                 self.definitions.remove(self.live(id))
             await self._serve()
@@ -443,8 +446,11 @@ class Tenure:
         record = Record(self.host.new_id(), "", kind, state.epoch, self.host.node, self.host.now_ms(), successor)
         draft.freeze(record, state, self.host.formats.encode)
         record.arrived, record.answered = self.courier.confirmed()
+        record.cut = self.cutting.due() if kind == RecordKind.TURNS else 0
         await self.journal.commit(record)
         turns.in_flight = None
+        if record.cut:
+            self.cutting.committed(record.cut)
         self.last_turns += len(draft.changed)
         self._release(draft, record)
 
@@ -512,7 +518,7 @@ class Tenure:
 
     def is_passed(self, key: bytes) -> bool:
         """Is this slot below the committed cursors?"""
-        return is_passed(key, self.state.cursors, self.state.watermark)
+        return is_passed(key, self.state.cursors, self.state.watermark, self.host.incarnation)
 
     def start(self, task: Callable[..., Any], *args: Any) -> None:
         """Run beside the loop, for as long as this tenure."""

@@ -113,6 +113,8 @@ class Batch(Struct, array_like=True, gc=False):
     envelopes: list[Envelope]
     after_lane: int = 0
     after_n: int = 0
+    cut: int = 0
+    """Of a partition's slot: the last cut that its sender had committed before it numbered this."""
 
 
 class Definition(Struct, array_like=True, frozen=True, gc=False):
@@ -250,6 +252,8 @@ class Record(Struct, array_like=True, gc=False):
     """job -> attempts at the first messages of its mailbox"""
     subscribed: list[tuple[str, str, bool]] = []
     """(topic, job, wanted)"""
+    cut: int = 0
+    """The state as this record leaves it is the partition's part of the snapshot of this number."""
 
 
 class RecordKind:

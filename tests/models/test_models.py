@@ -1,13 +1,14 @@
-"""The protocol's two models: a fast slice of each, and (marked slow) all of it.
+"""The protocol's three models: a fast slice of each, and (marked slow) all of it.
 
 All of it takes some minutes:  pytest -m slow tests/models
 They run alone, too:           python tests/models/journal_model.py
                                python tests/models/lanes_model.py --rules
+                               python tests/models/snapshot_model.py --rules
 """
 
 import pytest
 
-from tests.models import journal_model, lanes_model
+from tests.models import journal_model, lanes_model, snapshot_model
 
 NOTHING_LEFT_OUT: set[str] = set()
 TINY_JOURNALS = {                        # bounds -> how many states there are
@@ -106,3 +107,33 @@ def test_the_journal_holds_in_many_random_walks(bounds):
 @pytest.mark.slow
 def test_lanes_hold_in_every_interleaving():
     assert sum(lanes_model.check(bounds, NOTHING_LEFT_OUT) for bounds in lanes_model.CASES) == 1_296_929
+
+
+# Which case shows that a rule of snapshots is needed, and that all of them together hold.
+SENT, TOLD, LOST, LEFT_OVER, _ = snapshot_model.CASES
+SNAPSHOTS = {SENT: 41_142, TOLD: 22_457, LOST: 37_646, LEFT_OVER: 31_440}
+SNAPSHOT_RULES = {
+    SENT: ["marked", "first", "stragglers", "unmarked", "until", "known", "last", "base"],
+    TOLD: ["clients", "scan", "waiting"],
+    LOST: ["gone", "number"],
+}
+
+
+@pytest.mark.parametrize(("bounds", "states"), list(SNAPSHOTS.items()))
+def test_snapshots_hold_in_every_interleaving_of_a_small_case(bounds, states):
+    assert snapshot_model.check(bounds, NOTHING_LEFT_OUT) == states
+
+
+@pytest.mark.parametrize(("bounds", "rule"), [(b, rule) for b, rules in SNAPSHOT_RULES.items() for rule in rules])
+def test_each_rule_of_snapshots_is_needed(bounds, rule):
+    with pytest.raises(snapshot_model.Violation):
+        snapshot_model.check(bounds, {rule})
+
+
+def test_no_rule_of_snapshots_is_left_out_here():
+    assert sorted(snapshot_model.RULES) == sorted(rule for rules in SNAPSHOT_RULES.values() for rule in rules)
+
+
+@pytest.mark.slow
+def test_snapshots_hold_in_all_cases():
+    assert snapshot_model.verdict(NOTHING_LEFT_OUT).startswith("no violation")

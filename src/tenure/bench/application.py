@@ -8,7 +8,7 @@ import trio
 import tenure
 from tenure.jobs import Autoscaler
 
-__all__ = ["Alarm", "AsyncCounter", "Autoscaler", "Counter", "Gauge", "Waiter", "now_ms"]
+__all__ = ["Account", "Alarm", "AsyncCounter", "Autoscaler", "Counter", "Gauge", "Waiter", "now_ms"]
 
 WAIT_S = 0.005
 
@@ -96,3 +96,10 @@ class Waiter(tenure.Job):
         self.disordered += message["n"] != self.last + 1
         self.last = message["n"]
         self.total += 1
+
+
+@tenure.job("bench-account")
+class Account(Gauge):
+    """A gauge with the state of an ordinary job: about 200 bytes."""
+
+    ballast: str = ""

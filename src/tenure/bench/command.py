@@ -34,6 +34,10 @@ def main(arguments: list[str]) -> int:
         from tenure.bench import spark
 
         return spark.main(arguments[1:])
+    if arguments[:1] == ["operations"]:
+        from tenure.bench import operations
+
+        return operations.main(arguments[1:])
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as ended:

@@ -114,11 +114,14 @@ class Load:
     ids: list[str]
     per_second: int = MESSAGES_PER_S
     sent: int = 0
+    stored: int = 0
+    """All messages before this one are known to be stored."""
     stop: bool = False
     forget: bool = False
     """From now on: each job's next message makes it forget the pauses before."""
     took_s: float = 0.0
     _forgotten: set[str] = field(default_factory=set)
+    _publishing: set[int] = field(default_factory=set)
 
     async def run(self, ended: trio.Event) -> None:
         """Until stopped; returns when all is stored."""
@@ -132,7 +135,7 @@ class Load:
                 if batch:
                     # Beside each other, so that a partition that waits for its owner holds up only itself. They keep
                     # their order: each is in its lanes before the next begins.
-                    nursery.start_soon(self._publish, batch)
+                    nursery.start_soon(self._publish, batch, due)
                 await trio.sleep(TICK_S)
             self.took_s = trio.current_time() - began_s
         ended.set()
@@ -145,8 +148,11 @@ class Load:
             message["forget"] = True
         return id, message
 
-    async def _publish(self, batch: list[tuple[str, Any]]) -> None:
+    async def _publish(self, batch: list[tuple[str, Any]], due: int) -> None:
+        self._publishing.add(due - len(batch))
         await self.client.publish_many(batch, deadline_s=DEADLINE_S)
+        self._publishing.discard(due - len(batch))
+        self.stored = min(self._publishing, default=self.sent)
 
 
 @dataclass

@@ -12,7 +12,17 @@ from tenure.clients import draining, operations, quiescing, scaling
 from tenure.clients.homes import AsyncHome
 from tenure.clients.operations import JobSpec, JobTarget
 from tenure.clients.quiescing import Tell, Timers
-from tenure.clients.views import DeadLetter, JobDescription, JobSummary, PartitionStatus, Quiet, ScaleStatus, WorkerView
+from tenure.clients.views import (
+    DeadLetter,
+    JobDescription,
+    JobSummary,
+    PartitionStatus,
+    Quiet,
+    Restored,
+    ScaleStatus,
+    Snapshot,
+    WorkerView,
+)
 from tenure.connect import opening
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
@@ -270,3 +280,37 @@ class Client:
     async def discard(self, letters: Iterable[DeadLetter], *, timeout_s: float | None = None) -> int:
         """Throw dead letters away; returns how many were still there."""
         return await self._home.run(operations.exhume, letters, False, timeout_s)
+
+    # -- snapshots --------------------------------------------------------------------------------
+
+    async def snapshot(self, url: str, *, keep: int = 0, timeout_s: float | None = None) -> Snapshot:
+        """Take a snapshot of all jobs, while they go on. What was acknowledged before this call is in it.
+
+        `url` is a directory that all nodes see under this path, or an object store (`s3://…`, with the extra
+        `tenure[snapshots]`). With `keep`, only so many snapshots are kept there, the newest. Raises `TryAgain`
+        errors that say why there is none; those before are then as they were. The deadline is 10 minutes unless given.
+        """
+        return await self._home.run(operations.snapshot, url, keep, timeout_s)
+
+    async def schedule_snapshots(
+        self, url: str, *, every_s: float, keep: int = 0, timeout_s: float | None = None
+    ) -> str:
+        """Take a snapshot every so often, from now on, whichever nodes come and go. Returns the id of the job that does
+        it: `describe` shows its last one, or its last error. The same again changes nothing; other numbers do."""
+        return await self._home.run(operations.schedule_snapshots, url, every_s, keep, timeout_s)
+
+    async def unschedule_snapshots(self, url: str, *, timeout_s: float | None = None) -> None:
+        """Take no more of them. Those that are there stay."""
+        await self._home.run(operations.unschedule_snapshots, url, timeout_s)
+
+    async def snapshots(self, url: str) -> list[Snapshot]:
+        """The snapshots at this place, oldest first."""
+        return await self._home.run(operations.snapshots, url)
+
+    async def restore(self, url: str, *, name: str = "", replace: bool = False) -> Restored:
+        """Restore a snapshot (the newest, unless named) into this cluster, of whatever size and partition count.
+
+        Where there are jobs, this is refused unless they are to be replaced. Nodes that run go on with what was
+        restored. If it is interrupted, nodes keep out until it is run again.
+        """
+        return await self._home.run(operations.restore, url, name, replace)

@@ -1,11 +1,12 @@
 """What the public methods of clients do, on the core: the one place for `Client` and `SyncClient` alike."""
 
 from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
 from typing import Any, cast
 
 import trio
 
-from tenure.clients.views import DeadLetter, JobDescription, JobSummary, PartitionStatus
+from tenure.clients.views import DeadLetter, JobDescription, JobSummary, PartitionStatus, Restored, Snapshot
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import Mistake, TenureError, UnknownJob
@@ -133,3 +134,29 @@ async def dead_letters(client: GridClient, timeout_s: float | None) -> list[Dead
 async def exhume(client: GridClient, letters: Iterable[DeadLetter], replay: bool, timeout_s: float | None) -> int:
     plain = [cast(dict[str, Any], letter) for letter in letters]
     return await client.directory.exhume(plain, replay=replay, deadline_s=timeout_s)
+
+
+async def snapshot(client: GridClient, url: str, keep: int, timeout_s: float | None) -> Snapshot:
+    return cast(Snapshot, await _calls().snapshot(client, url, keep=keep, deadline_s=timeout_s))
+
+
+async def schedule_snapshots(client: GridClient, url: str, every_s: float, keep: int, timeout_s: float | None) -> str:
+    return cast(str, await _calls().schedule_snapshots(client, url, every_s=every_s, keep=keep, deadline_s=timeout_s))
+
+
+async def unschedule_snapshots(client: GridClient, url: str, timeout_s: float | None) -> None:
+    await _calls().unschedule_snapshots(client, url, deadline_s=timeout_s)
+
+
+async def snapshots(client: GridClient, url: str) -> list[Snapshot]:
+    return cast(list[Snapshot], await _calls().snapshots(url))
+
+
+async def restore(client: GridClient, url: str, name: str, replace: bool) -> Restored:
+    return cast(Restored, await _calls().restore(client, url, name=name, replace=replace))
+
+
+def _calls() -> ModuleType:
+    from tenure.scheduler.snapshots import calls  # few clients need it, and it takes its time
+
+    return calls

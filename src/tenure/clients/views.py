@@ -11,7 +11,9 @@ __all__ = [
     "NodeStatus",
     "PartitionStatus",
     "Quiet",
+    "Restored",
     "ScaleStatus",
+    "Snapshot",
     "TimerView",
     "WaitingView",
     "WorkerView",
@@ -205,3 +207,32 @@ class DeadLetter(TypedDict):
     at_ms: int
     source: str
     id: str
+
+
+class Snapshot(TypedDict):
+    """A consistent cut of all jobs, kept outside the grid."""
+
+    name: str
+    """When it was begun, in UTC; later ones sort behind."""
+    taken_ms: int
+    """What clients had been told is stored by then is in it."""
+    jobs: int
+    size_bytes: int
+    """All that is needed to restore it."""
+    written_bytes: int
+    """Of these: what was written for it. The rest was there from snapshots before."""
+    partition_count: int
+    incarnation: int
+    duration_s: float
+
+
+class Restored(TypedDict):
+    """What was restored."""
+
+    name: str
+    jobs: int
+    incarnation: int
+    """Fencing tokens of this cluster are higher than all those of before."""
+    formation: str
+    partition_count: int
+    duration_s: float

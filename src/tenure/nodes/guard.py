@@ -1,6 +1,7 @@
 """Is this still the cluster that the node joined? Looked at now and then, and at every change of members.
 
     marker there, of our formation ──► go on
+    restored from a snapshot ────────► go on, as of the cluster that it is now
     marker of another formation ─────► ClusterReplaced
     marker proved absent ────────────► put it back; then: heads there? go on : ClusterLost
     no answer for too long ──────────► GridGone
@@ -69,7 +70,7 @@ async def guard(grid: Grid, cluster: Cluster, *, gone_after_s: float, formats: F
     async with grid.watch_ownership(on_change):
         while True:
             try:
-                await _look(grid, cluster if formats is None else replace(cluster, format=formats.declared))
+                cluster = await _look(grid, cluster if formats is None else replace(cluster, format=formats.declared))
                 answered_s = trio.current_time()
             except Refused:
                 answered_s = trio.current_time()  # members are there, and too few: like them, we wait for the others
@@ -85,20 +86,23 @@ async def guard(grid: Grid, cluster: Cluster, *, gone_after_s: float, formats: F
                 await changed.wait()
 
 
-async def _look(grid: Grid, cluster: Cluster) -> None:
+async def _look(grid: Grid, cluster: Cluster) -> Cluster:
     stored = await grid.get(Map.NODES, 0, MARKER)
     if stored is None:
         stored = await grid.put_if_absent(Map.NODES, 0, MARKER, encode(cluster))
         if stored is None:
             if await _has_lost_all(grid):
                 raise ClusterLost(_lost(cluster))
-            return
+            return cluster
     found = decode(stored, Cluster)
-    if found.formation != cluster.formation:
+    if found.restoring:
+        return cluster  # the node keeps out meanwhile
+    if found.formation != cluster.formation and not found.replaces:
         raise ClusterReplaced(
             f"This node joined cluster {cluster.formation}, and the grid now holds cluster {found.formation}: "
             "its members were all restarted, and came back empty. Start the node again to join the new one."
         )
+    return found
 
 
 async def _has_lost_all(grid: Grid) -> bool:

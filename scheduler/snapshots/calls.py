@@ -1,0 +1,73 @@
+"""What clients and commands do with snapshots, as plain dicts."""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tenure.scheduler.errors import Mistake, TenureError, UnknownJob
+from tenure.scheduler.snapshots.catalog import Catalog
+from tenure.scheduler.snapshots.coordinator import SnapshotOptions, take_snapshot
+from tenure.scheduler.snapshots.form import Manifest
+from tenure.scheduler.snapshots.restoring import RestoreOptions, restore_snapshot
+from tenure.scheduler.snapshots.schedule import JOB_TYPE, job_of
+from tenure.scheduler.snapshots.stores import open_store
+
+if TYPE_CHECKING:
+    from tenure.scheduler.client import GridClient
+
+__all__ = ["restore", "schedule_snapshots", "shown", "snapshot", "snapshots", "unschedule_snapshots"]
+
+
+async def snapshot(
+    client: "GridClient", url: str, *, keep: int = 0, deadline_s: float | None = None
+) -> dict[str, Any]:
+    """See `Client.snapshot`."""
+    limit_s = SnapshotOptions.deadline_s if deadline_s is None else deadline_s
+    options = SnapshotOptions(keep=_checked(keep), deadline_s=limit_s)
+    return shown(await take_snapshot(client.grid, url, open_store(url), client.now_ms, options))
+
+
+async def schedule_snapshots(
+    client: "GridClient", url: str, *, every_s: float, keep: int = 0, deadline_s: float | None = None
+) -> str:
+    """See `Client.schedule_snapshots`."""
+    if not every_s > 0:
+        raise Mistake(f"snapshots are taken every so many seconds, not {every_s!r}")
+    open_store(url)
+    id = job_of(url)
+    wish = {"every_s": every_s, "keep": _checked(keep)}
+    try:
+        await client.directory.schedule(JOB_TYPE, id, {"url": url}, deadline_s=deadline_s)
+        await client.ask(id, wish, deadline_s=deadline_s)
+    except UnknownJob as error:  # it was being removed
+        raise TenureError(f"{error}; schedule it again") from error
+    return id
+
+
+async def unschedule_snapshots(client: "GridClient", url: str, *, deadline_s: float | None = None) -> None:
+    """See `Client.unschedule_snapshots`."""
+    await client.directory.want(job_of(url), "removed", deadline_s=deadline_s)
+
+
+async def snapshots(url: str) -> list[dict[str, Any]]:
+    """See `Client.snapshots`."""
+    catalog = Catalog(open_store(url))
+    return [shown(await catalog.read(name)) for name in await catalog.names()]
+
+
+async def restore(client: "GridClient", url: str, *, name: str = "", replace: bool = False) -> dict[str, Any]:
+    """See `Client.restore`."""
+    options = RestoreOptions(name=name, replace=replace)
+    return msgspec.structs.asdict(await restore_snapshot(client.grid, open_store(url), client.now_ms, options))
+
+
+def shown(manifest: Manifest) -> dict[str, Any]:
+    """A manifest without its parts."""
+    left_out = ("parts", "format", "grid_format", "checksum", "formation")
+    return {name: value for name, value in msgspec.structs.asdict(manifest).items() if name not in left_out}
+
+
+def _checked(keep: int) -> int:
+    if keep < 0:
+        raise Mistake(f"keep so many snapshots, or 0 for all of them, not {keep}")
+    return keep

@@ -1,0 +1,285 @@
+"""Taking a snapshot: ask every partition for its cut, wait for the parts, write the manifest.
+
+    begin (compare-and-set) ──► all have cut ──► who is owed what? ──► all parts are stored ──► the manifest
+       ▲                            │                                      │
+       └── another attempt ◄────────┴── an owner changed, or gave up ◄─────┘
+
+The coordinator may die at any moment: without a manifest there is no snapshot, and those before it are as they were.
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import trio
+from msgspec.structs import replace
+
+from tenure.scheduler.assignment import NODE_PREFIX, NodeInfo
+from tenure.scheduler.cluster import Cluster, find
+from tenure.scheduler.errors import TenureError
+from tenure.scheduler.grid.port import Grid, GridError, Map
+from tenure.scheduler.snapshots.catalog import Catalog
+from tenure.scheduler.snapshots.errors import SnapshotFailed, SnapshotUnderWay
+from tenure.scheduler.snapshots.form import Manifest, PartRef, manifest_path
+from tenure.scheduler.snapshots.request import CHANNEL, CUT, REQUEST, Channel, Cut, Phase, Request
+from tenure.scheduler.snapshots.stores import Store
+from tenure.scheduler.wire import decode, encode
+
+__all__ = ["SnapshotOptions", "take_snapshot"]
+
+AT_ONCE = 32
+POLL_S = 0.05
+STORED_POLL_S = 0.25
+BEAT_S = 1.0
+ALIVE_S = 10.0
+"""A request whose beat has not moved for so long is of a coordinator that is gone."""
+RETRY_PAUSE_S = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotOptions:
+    """How long it may take, and what is kept."""
+
+    keep: int = 0
+    """So many snapshots are kept at this place, the newest; 0: all."""
+    deadline_s: float = 600.0
+    attempts_max: int = 10
+
+
+async def take_snapshot(
+    grid: Grid,
+    url: str,
+    store: Store,
+    now_ms: Callable[[], int],
+    options: SnapshotOptions | None = None,
+    *,
+    formation: str = "",
+) -> Manifest:
+    """Take one. Raises `SnapshotFailed`, `SnapshotUnderWay`, or what the store raises; nothing is left half done.
+
+    `formation`: only in this cluster (one that was restored from it is another).
+    """
+    options = options or SnapshotOptions()
+    catalog = Catalog(store)
+    why = "nobody answered"
+    with trio.move_on_after(options.deadline_s):
+        for _ in range(options.attempts_max):
+            coordinator = _Coordinator(grid, url, store, catalog, now_ms)
+            try:
+                manifest = await coordinator.run(formation)
+            except _AttemptFailed as failed:
+                why = str(failed)
+                if failed.final:
+                    break
+                await trio.sleep(RETRY_PAUSE_S)
+                continue
+            if options.keep:
+                await catalog.retain(options.keep)
+            return manifest
+        raise SnapshotFailed(f"No snapshot was taken: {why}. Those before are as they were.")
+    raise SnapshotFailed(f"No snapshot within {options.deadline_s:g} s: {why}. Those before are as they were.")
+
+
+class _AttemptFailed(Exception):
+    def __init__(self, why: str, *, final: bool = False) -> None:
+        super().__init__(why)
+        self.final = final
+
+
+class _Coordinator:
+    """One attempt."""
+
+    def __init__(self, grid: Grid, url: str, store: Store, catalog: Catalog, now_ms: Callable[[], int]) -> None:
+        self.grid, self.url, self.store, self.catalog, self.now_ms = grid, url, store, catalog, now_ms
+        self.cuts: dict[int, Cut] = {}
+        self._request: Request | None = None
+        self._turn = trio.Lock()
+
+    async def run(self, formation: str) -> Manifest:
+        cluster = await self._cluster(formation)
+        await self._check_nodes()
+        name, base = await self.catalog.next_name(self.now_ms())
+        began_s = trio.current_time()
+        await self._begin(base)
+        taken_ms = self.now_ms()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._keep_beating)
+                await self._await(lambda cut: True, POLL_S)
+                await self._tell_channels()
+                await self._await(lambda cut: bool(cut.part), STORED_POLL_S)
+                await self._check_nodes()  # one that does not mark its slots may have owned a partition meanwhile
+                nursery.cancel_scope.cancel()
+            manifest = self._manifest(name, taken_ms, cluster, trio.current_time() - began_s)
+            await self.catalog.add(manifest)
+        except* _AttemptFailed as failed:
+            raise _first(failed) from None
+        finally:
+            await self._end()
+        return manifest
+
+    def _manifest(self, name: str, taken_ms: int, cluster: Cluster, duration_s: float) -> Manifest:
+        cuts = [self.cuts[partition] for partition in range(self.grid.partition_count)]
+        return Manifest(
+            name,
+            taken_ms,
+            cluster.formation,
+            cluster.incarnation,
+            cluster.partition_count,
+            [PartRef(cut.part, cut.digest) for cut in cuts],
+            sum(cut.jobs for cut in cuts),
+            sum(cut.size_bytes for cut in cuts),
+            sum(cut.written_bytes for cut in cuts),
+            round(duration_s, 3),
+            cluster.format,
+        )
+
+    # -- beginning --------------------------------------------------------------------------------
+
+    async def _cluster(self, formation: str) -> Cluster:
+        try:
+            cluster = await find(self.grid)
+        except GridError as error:
+            raise _AttemptFailed(f"the members do not answer: {error}") from error
+        if cluster is None:
+            raise _AttemptFailed("there is no cluster here, or it is being restored", final=True)
+        if formation and cluster.formation != formation:
+            raise _AttemptFailed(
+                f"this is cluster {cluster.formation}, and was to be {formation}: one was made of the other by "
+                "`tenure restore`. Schedule snapshots of this one anew, at a place of its own",
+                final=True,
+            )
+        return cluster
+
+    async def _check_nodes(self) -> None:
+        try:
+            async for page in self.grid.scan(Map.NODES, 0):
+                for entry in page:
+                    if entry.key.startswith(NODE_PREFIX) and not (node := decode(entry.value, NodeInfo)).cuts:
+                        raise _AttemptFailed(f"node {node.id} runs a version that takes no snapshots: upgrade it first")
+        except GridError as error:
+            raise _AttemptFailed(f"the members do not answer: {error}") from error
+
+    async def _begin(self, base: Manifest | None) -> None:
+        """Take the one request there is, unless another coordinator is alive."""
+        path = manifest_path(base.name) if base is not None else ""
+        new = Request(1, secrets.token_hex(8), self.url, path)
+        try:
+            stored = await self.grid.put_if_absent(Map.NODES, 0, REQUEST, encode(new))
+            if stored is not None:
+                there = decode(stored, Request)
+                if there.phase != Phase.ENDED:
+                    stored, there = await self._outwait(stored, there)
+                new = replace(new, number=there.number + 1)
+                if not await self.grid.replace_if_same(Map.NODES, 0, REQUEST, stored, encode(new)):
+                    raise _AttemptFailed("another coordinator was faster")
+        except GridError as error:
+            raise _AttemptFailed(f"the members do not answer: {error}") from error
+        self._request = new
+
+    async def _outwait(self, stored: bytes, there: Request) -> tuple[bytes, Request]:
+        """Is its coordinator alive? Then it is its turn."""
+        with trio.move_on_after(ALIVE_S):
+            while True:
+                await trio.sleep(BEAT_S / 2)
+                now = await self.grid.get(Map.NODES, 0, REQUEST)
+                if now is None or now == stored:
+                    continue
+                request = decode(now, Request)
+                if request.phase == Phase.ENDED:
+                    return now, request
+                raise SnapshotUnderWay(f"snapshot {request.attempt} is being taken, to {request.url}: wait for its end")
+        return stored, there
+
+    # -- going on ---------------------------------------------------------------------------------
+
+    async def _change(self, **changes: object) -> None:
+        """Move the request, unless it is another's by now."""
+        async with self._turn:
+            assert self._request is not None
+            old, new = self._request, replace(self._request, beat=self._request.beat + 1, **changes)
+            while True:
+                try:
+                    for was in (old, new):
+                        if await self.grid.replace_if_same(Map.NODES, 0, REQUEST, encode(was), encode(new)):
+                            self._request = new
+                            return
+                    raise _AttemptFailed("another coordinator has taken over, as this one was silent for long")
+                except GridError:
+                    await trio.sleep(RETRY_PAUSE_S)
+
+    async def _keep_beating(self) -> None:
+        while True:
+            await trio.sleep(BEAT_S)
+            await self._change()
+
+    async def _end(self) -> None:
+        """What was captured and is not stored may be forgotten. A hint: they forget it later without."""
+        with trio.move_on_after(BEAT_S, shield=True):
+            try:
+                await self._change(phase=Phase.ENDED, channels=())
+            except _AttemptFailed:
+                pass
+
+    async def _await(self, is_done: Callable[[Cut], bool], poll_s: float) -> None:
+        """Until all partitions have come so far. Raises if one has given up."""
+        assert self._request is not None
+        number, missing = self._request.number, list(range(self.grid.partition_count))
+        limiter = trio.Semaphore(AT_ONCE)
+
+        async def look(partition: int) -> None:
+            async with limiter:
+                try:
+                    stored = await self.grid.get(Map.HEADS, partition, CUT)
+                except GridError:
+                    return
+            if stored is None or (cut := decode(stored, Cut)).number != number:
+                return
+            if cut.failure:
+                raise _AttemptFailed(cut.failure, final=cut.final)
+            if is_done(cut):
+                self.cuts[partition] = replace(cut, numbered=cut.numbered or self._numbered(partition))
+                missing.remove(partition)
+
+        while True:
+            async with trio.open_nursery() as nursery:
+                for partition in list(missing):
+                    nursery.start_soon(look, partition)
+            if not missing:
+                return
+            await trio.sleep(poll_s)
+
+    def _numbered(self, partition: int) -> dict[int, int]:
+        known = self.cuts.get(partition)
+        return known.numbered if known is not None else {}
+
+    async def _tell_channels(self) -> None:
+        """What was numbered for a partition before its sender's cut, and not taken before its own."""
+        assert self._request is not None
+        number, channels = self._request.number, channels_of(self.cuts)
+        for partition, ends in channels.items():
+            while True:
+                try:
+                    await self.grid.set(Map.HEADS, partition, CHANNEL, encode(Channel(number, ends)))
+                    break
+                except GridError:
+                    await trio.sleep(RETRY_PAUSE_S)
+        await self._change(phase=Phase.COLLECTING, channels=tuple(channels))
+
+
+def channels_of(cuts: dict[int, Cut]) -> dict[int, dict[int, int]]:
+    """receiver -> sender -> up to where, for all to whom something was on its way."""
+    found: dict[int, dict[int, int]] = {}
+    for sender, cut in cuts.items():
+        for receiver, end in cut.numbered.items():
+            if cuts[receiver].cursors.get(sender, 0) < end:
+                found.setdefault(receiver, {})[sender] = end
+    return found
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first: BaseException = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    assert isinstance(first, _AttemptFailed | TenureError)
+    return first

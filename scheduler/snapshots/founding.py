@@ -1,0 +1,88 @@
+"""Putting a restored partition in the place of what was there, by the journal's own rules.
+
+    fence: an opening behind all that is in the journal ──► image of the restored state ──► the head, of the new cluster
+
+Whoever owned the partition finds its next slot taken; who opens it as of the old cluster finds a head that is not
+of it. So nothing of before need be deleted for safety, and all of this may be done again after an interruption.
+"""
+
+from tenure.scheduler.errors import Undecodable, UnreadableFormat
+from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.image import Frozen
+from tenure.scheduler.journal import Journal
+from tenure.scheduler.keys import HEAD
+from tenure.scheduler.state import PartitionState
+from tenure.scheduler.wire import Head, Record, RecordKind, decode, encode
+
+__all__ = ["Founding"]
+
+NODE = "restore"
+
+
+class Founding(Journal):
+    """The journal of one partition, begun anew."""
+
+    async def fence(self, at_ms: int) -> None:
+        """From now on, no earlier owner can commit."""
+        while True:
+            self.slot, epoch = await self._end()
+            self.state = PartitionState()
+            opening = Record(self.new_id(), "", RecordKind.OPENING, epoch + 1, NODE, at_ms)
+            if await self._append(opening):
+                return
+
+    async def _end(self) -> tuple[int, int]:
+        """The slot behind all that is there, and the last epoch."""
+        attempt = 0
+        while True:
+            slot = epoch = 0
+            try:
+                async for page in self.grid.scan(Map.JOURNAL, self.partition):
+                    for entry in page:
+                        if len(entry.key) == 8:
+                            slot = max(slot, int.from_bytes(entry.key, "big") + 1)
+                            epoch = max(epoch, _epoch_of(entry.value))
+                return slot, epoch
+            except GridError:
+                attempt += 1
+                await self.pause(attempt)
+
+    async def found(self, state: PartitionState, formation: str, incarnation: int) -> None:
+        """Let this be the state. Call `fence` before."""
+        fenced = self.state
+        state.epoch, state.owner, state.last_id = fenced.epoch, fenced.owner, fenced.last_id
+        state.next_slot, state.closed_for = fenced.next_slot, ""
+        # One who opened after our fence has the same epoch, and may write images too.
+        ref = await self._write_chunks(Frozen(state), state.epoch, self.random.getrandbits(31))
+        await self._take_head(Head(formation, incarnation, state.next_slot, ref, state.last_id))
+
+    async def _take_head(self, head: Head) -> None:
+        new, attempt = encode(head), 0
+        while True:
+            try:
+                there = await self.grid.put_if_absent(Map.HEADS, self.partition, HEAD, new)
+                if there is None or await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, there, new):
+                    return
+            except GridError:
+                attempt += 1
+                await self.pause(attempt)
+
+    async def clear(self, map: Map) -> None:
+        """Delete what was there."""
+        attempt = 0
+        while True:
+            try:
+                async for page in self.grid.scan(map, self.partition, page=500):
+                    for entry in page:
+                        await self.grid.delete(map, self.partition, entry.key)
+                return
+            except GridError:
+                attempt += 1
+                await self.pause(attempt)
+
+
+def _epoch_of(stored: bytes) -> int:
+    try:
+        return decode(stored, Record).epoch
+    except (Undecodable, UnreadableFormat):
+        return 0

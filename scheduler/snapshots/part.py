@@ -1,0 +1,276 @@
+"""One partition's part of a snapshot, from its capture to the store: by its owner, beside its work.
+
+Whatever takes long is done in slices of about a millisecond, so that turns don't wait for it.
+"""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import trio
+
+from tenure.scheduler.errors import TenureError, TryAgain
+from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.image import Frozen
+from tenure.scheduler.snapshots.desk import Base, Desk
+from tenure.scheduler.snapshots.form import (
+    Bucket,
+    BucketRef,
+    Part,
+    bucket_count,
+    bucket_of,
+    compressed,
+    digest_of,
+    pack_path,
+    part_path,
+)
+from tenure.scheduler.snapshots.request import CHANNEL, CUT, Channel, Cut, Phase, Request
+from tenure.scheduler.snapshots.stores import Store
+from tenure.scheduler.wire import decode, encode
+
+if TYPE_CHECKING:
+    from tenure.scheduler.cutting import Capture
+    from tenure.scheduler.tenure import Tenure
+
+__all__ = ["write_part"]
+
+SLICE = 256
+"""So many jobs are looked at before others have their turn."""
+PACK_BYTES_MAX = 32 * 2**20
+LIVE_SHARE_MIN = 0.5
+"""Of a pack that less of is needed, that is written anew, so that the rest can go."""
+COMPLETE_POLL_S = 0.05
+
+
+async def write_part(tenure: "Tenure", capture: "Capture") -> None:
+    """Store what was captured, and say so. Returns also if it failed (that is said), or nobody wants it any more."""
+    if capture.frozen is None:
+        await _stand_in(tenure, capture)
+        return
+    told = Cut(capture.number, capture.numbered, capture.cursors)
+    await _tell(tenure, told)
+    desk = tenure.host.snapshots
+    request = await desk.request_of(capture.number)
+    if request is None:
+        return
+    try:
+        stored = await _Writer(tenure, capture, request, desk).write()
+    except TenureError as error:
+        final = not isinstance(error, TryAgain)
+        await _tell(tenure, Cut(capture.number, failure=f"partition {tenure.partition}: {error}", final=final))
+        return
+    if stored is not None:
+        await _tell(tenure, stored)
+
+
+async def _stand_in(tenure: "Tenure", capture: "Capture") -> None:
+    """The last tenure has cut. If it could not finish its part, nobody can: this attempt has failed."""
+    there, attempt, read = None, 0, False
+    while not read:
+        try:
+            there, read = await tenure.host.grid.get(Map.HEADS, tenure.partition, CUT), True
+        except GridError:
+            attempt += 1
+            await tenure.journal.pause(attempt)
+    cut = decode(there, Cut) if there is not None else None
+    if cut is None or cut.number < capture.number or not (cut.part or cut.failure):
+        failure = f"partition {tenure.partition} has got another owner before its part was written"
+        await _tell(tenure, Cut(capture.number, failure=failure))
+
+
+async def _tell(tenure: "Tenure", cut: Cut) -> None:
+    attempt = 0
+    while True:
+        try:
+            await tenure.host.grid.set(Map.HEADS, tenure.partition, CUT, encode(cut))
+            return
+        except GridError:
+            attempt += 1
+            await tenure.journal.pause(attempt)
+
+
+class _Writer:
+    """From one capture to one part."""
+
+    def __init__(self, tenure: "Tenure", capture: "Capture", request: Request, desk: Desk) -> None:
+        self.tenure, self.capture, self.request, self.desk = tenure, capture, request, desk
+        self.partition, self.grid = tenure.partition, tenure.host.grid
+        self.store: Store = desk.store(request.url)
+        self.refs: list[BucketRef] = []
+        self.packs: list[tuple[str, int]] = []
+        self.jobs = self.written_bytes = self.size_bytes = 0
+        self._pack = bytearray()
+        self._packs_written = 0
+        self._places: dict[str, int] = {}
+
+    async def write(self) -> Cut | None:
+        """What to say of it. None: nobody wants it any more. Raises what the store raises."""
+        frozen = self.capture.frozen
+        assert frozen is not None
+        async with self.desk.turn:
+            await self._write_buckets(frozen)
+        self.capture.frozen = None  # its memory is worth more
+        if not await self._await_channel():
+            return None
+        part = Part(
+            self.partition,
+            self.refs,
+            self.packs,
+            self.jobs,
+            frozen.meta.dead,
+            frozen.meta.subscribers,
+            self.capture.stragglers,
+            self.capture.numbered,
+            self.capture.cursors,
+            self.capture.client_lanes_max,
+        )
+        content, path = encode(part), part_path(self.request.attempt, self.partition)
+        stored = compressed(content)
+        await self.store.write(path, stored)
+        return Cut(
+            self.capture.number,
+            part=path,
+            digest=digest_of(content).hex(),
+            jobs=self.jobs,
+            size_bytes=self.size_bytes + len(stored),
+            written_bytes=self.written_bytes + len(stored),
+        )
+
+    # -- buckets ----------------------------------------------------------------------------------
+
+    async def _write_buckets(self, frozen: Frozen) -> None:
+        base = await self.desk.base(self.request, self.partition)
+        definitions = await self._definitions(frozen)
+        self.jobs = len(frozen.jobs)
+        wasted = _wasted(base)
+        async for bucket in self._buckets(frozen, definitions):
+            content = encode(bucket)
+            digest = digest_of(content)
+            known = base.refs.get(digest)
+            if known is not None and known[0] not in wasted:
+                self._refer(known[0], known[1], known[2])
+            else:
+                await self._add(content, digest, len(bucket.jobs))
+        await self._end_pack()
+
+    async def _buckets(self, frozen: Frozen, definitions: dict[str, bytes]) -> AsyncIterator[Bucket]:
+        partitions = self.grid.partition_count
+        count = bucket_count(len(definitions))
+        buckets = [Bucket({}, {}, {}, []) for _ in range(count)]
+        for n, (id, record) in enumerate(frozen.jobs.items()):
+            bucket = buckets[bucket_of(id, partitions, count)]
+            bucket.jobs[id] = record
+            if record.activities:
+                bucket.active.append(id)
+            if n % SLICE == SLICE - 1:
+                await trio.lowlevel.checkpoint()
+        for n, id in enumerate(sorted(definitions)):
+            buckets[bucket_of(id, partitions, count)].definitions[id] = definitions[id]
+            if n % SLICE == SLICE - 1:
+                await trio.lowlevel.checkpoint()
+        for id, extras in frozen.extras.items():
+            buckets[bucket_of(id, partitions, count)].extras[id] = extras
+        for n, bucket in enumerate(buckets):
+            if bucket.jobs or bucket.definitions or bucket.extras:
+                yield bucket
+            if n % 8 == 7:
+                await trio.lowlevel.checkpoint()
+
+    async def _definitions(self, frozen: Frozen) -> dict[str, bytes]:
+        """As they stand: what clients have changed since the cut is in it, what jobs have done themselves is not."""
+        attempt = 0
+        while True:
+            found: dict[str, bytes] = {}
+            try:
+                async for page in self.grid.scan(Map.JOBS, self.partition, page=500):
+                    for entry in page:
+                        self._add_definition(found, entry.key, entry.value)
+                    await trio.lowlevel.checkpoint()
+                missing = [id for id in frozen.jobs if id not in found]
+                for id in missing:
+                    definition = await self.tenure.definitions.current(id)
+                    if definition is not None:
+                        found[id] = encode(definition)
+                break
+            except GridError:
+                attempt += 1
+                await self.tenure.journal.pause(attempt)
+        found.update(self.capture.definitions_before)
+        return found
+
+    def _add_definition(self, found: dict[str, bytes], key: bytes, value: bytes) -> None:
+        try:
+            found[key.decode()] = value
+        except UnicodeDecodeError:
+            pass  # no job's; the sweep has reported it
+
+    # -- packs ------------------------------------------------------------------------------------
+
+    def _refer(self, path: str, size_bytes: int, ref: BucketRef) -> None:
+        self.size_bytes += ref.length
+        self.refs.append(BucketRef(self._place(path, size_bytes), ref.offset, ref.length, ref.digest, ref.jobs))
+
+    def _place(self, path: str, size_bytes: int) -> int:
+        if path not in self._places:
+            self._places[path] = len(self.packs)
+            self.packs.append((path, size_bytes))
+        return self._places[path]
+
+    async def _add(self, content: bytes, digest: bytes, jobs: int) -> None:
+        small = compressed(content)
+        if self._pack and len(self._pack) + len(small) > PACK_BYTES_MAX:
+            await self._end_pack()
+        place = self._place(self._path(), 0)
+        self.refs.append(BucketRef(place, len(self._pack), len(small), digest, jobs))
+        self._pack += small
+        self.size_bytes += len(small)
+
+    def _path(self) -> str:
+        return pack_path(self.request.attempt, self.partition, self._packs_written)
+
+    async def _end_pack(self) -> None:
+        if self._pack:
+            path, content = self._path(), bytes(self._pack)
+            self.packs[self._places[path]] = (path, len(content))
+            self._pack.clear()
+            self._packs_written += 1
+            self.written_bytes += len(content)
+            await self.store.write(path, content)
+
+    # -- what was on its way ----------------------------------------------------------------------
+
+    async def _await_channel(self) -> bool:
+        """Until all that others had numbered at their cuts has been taken. False: nobody wants it any more."""
+        number = self.capture.number
+        request = await self.desk.request_of(number, Phase.COLLECTING)
+        if request is None:
+            return False
+        if self.partition in request.channels:
+            channel = await self._channel()
+            lanes, incarnation = self.tenure.inlanes, self.tenure.host.incarnation
+            while self.capture.awaits(channel, lanes, incarnation):
+                if self.desk.number != number:
+                    return False
+                await trio.sleep(COMPLETE_POLL_S)
+        return True
+
+    async def _channel(self) -> dict[int, int]:
+        attempt = 0
+        while True:
+            try:
+                stored = await self.grid.get(Map.HEADS, self.partition, CHANNEL)
+                if stored is not None and (channel := decode(stored, Channel)).number == self.capture.number:
+                    return channel.ends
+            except GridError:
+                pass
+            attempt += 1
+            await self.tenure.journal.pause(attempt)
+
+
+def _wasted(base: Base) -> set[str]:
+    """Packs of which less than half is still referred to."""
+    live: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    for path, size_bytes, ref in base.refs.values():
+        live[path] = live.get(path, 0) + ref.length
+        sizes[path] = size_bytes
+    return {path for path, size_bytes in sizes.items() if live[path] < LIVE_SHARE_MIN * size_bytes}

@@ -1,0 +1,138 @@
+"""From the parts of a snapshot to the partitions of another cluster. Pure, but for rests between slices.
+
+Records stay bytes, as a job is the same in any partition. What was on its way becomes part of the mailboxes.
+"""
+
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from tenure.scheduler.activities import lose, restored
+from tenure.scheduler.activities_port import Outcome
+from tenure.scheduler.activities_wire import ActivityEvent, ActivityStatus
+from tenure.scheduler.image import Extras
+from tenure.scheduler.keys import partition_of
+from tenure.scheduler.snapshots.form import Part, RawBucket
+from tenure.scheduler.snapshots.stragglers import deliver
+from tenure.scheduler.state import PartitionState
+from tenure.scheduler.wire import DeadLetter, Definition, Envelope, JobRecord, Kind, decode
+
+__all__ = ["Rehash", "Restored"]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_record = msgspec.msgpack.Decoder(JobRecord).decode
+
+
+class Restored:
+    """One partition of the new cluster."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Raw] = {}
+        self.definitions: dict[str, bytes] = {}
+        self.extras: dict[str, Extras] = {}
+        self.subscribers: dict[str, list[str]] = {}
+        self.dead: list[DeadLetter] = []
+
+    def state(self, watermark: int) -> PartitionState:
+        """As its journal would tell it. All its lanes are new; client lanes up to the watermark are of before."""
+        state = PartitionState()
+        jobs: Any = self.jobs  # bytes of records, which are only written
+        state.jobs, state.watermark = jobs, watermark
+        for id, extras in self.extras.items():
+            if extras.mail:
+                state.mail[id] = deque(extras.mail)
+            if extras.remembered:
+                state.remembered[id] = extras.remembered
+            if extras.steps:
+                state.steps[id] = {(turn, name): result for turn, name, result in extras.steps}
+        state.subscribers = {topic: dict.fromkeys(jobs) for topic, jobs in self.subscribers.items() if jobs}
+        letters = sorted(self.dead, key=lambda letter: (letter.at_ms, letter.n))
+        state.dead = {n: replace(letter, n=n) for n, letter in enumerate(letters, 1)}
+        state.buried_count = len(letters)
+        return state
+
+
+class Rehash:
+    """Takes parts one by one; gives the partitions that were selected."""
+
+    def __init__(self, count: int, selected: Iterable[int], *, cluster: str, now_ms: int) -> None:
+        self.count, self.cluster, self.now_ms = count, cluster, now_ms
+        self.partitions = {partition: Restored() for partition in selected}
+        self._sent: list[Envelope] = []
+
+    def add_bucket(self, bucket: RawBucket) -> None:
+        """Some jobs."""
+        partitions, count, crc = self.partitions, self.count, zlib.crc32
+        for id, record in bucket.jobs.items():
+            if (target := partitions.get(crc(id.encode()) % count)) is not None:
+                target.jobs[id] = record
+        for id, definition in bucket.definitions.items():
+            if (target := partitions.get(crc(id.encode()) % count)) is not None:
+                target.definitions[id] = definition
+        for id, extras in bucket.extras.items():
+            if (target := partitions.get(crc(id.encode()) % count)) is not None:
+                target.extras[id] = extras
+        for id in bucket.active:
+            if (target := partitions.get(crc(id.encode()) % count)) is not None:
+                self._begin_activities_anew(id, target)
+
+    def _begin_activities_anew(self, id: str, target: Restored) -> None:
+        record = _decode_record(target.jobs[id])
+        activities = []
+        for activity in record.activities:
+            if activity.status != ActivityStatus.CANCELLING:
+                activities.append(
+                    restored(id, record.generation, activity, cluster=self.cluster, now_ms=self.now_ms)
+                )
+                continue
+            change = lose(activity, Outcome(status="failed"), self.now_ms)
+            activities.append(change.activity)
+            if change.event is not None:
+                self._tell_end(id, change.event, activity.said, target)
+        target.jobs[id] = Raw(_encode(replace(record, activities=tuple(activities))))
+
+    def _tell_end(self, id: str, event: ActivityEvent, said: int, target: Restored) -> None:
+        which = f"{event.id}.{event.attempt}.{event.status}.{said}"
+        envelope = Envelope(id, Raw(_encode(event)), Kind.ACTIVITY, source=which)
+        mail = target.extras.setdefault(id, Extras()).mail
+        # Whoever is to stop hears of it before.
+        mail.insert(0 if mail and mail[0].kind == Kind.STOP else len(mail), envelope)
+
+    def add_rest(self, part: Part, jobs_of_type: Callable[[str], list[str]]) -> None:
+        """What a part has besides its buckets, after all of these."""
+        subscribers = {topic: dict.fromkeys(jobs) for topic, jobs in part.subscribers.items()}
+        delivered = deliver(part.stragglers, subscribers, jobs_of_type, self.now_ms)
+        for topic, jobs in subscribers.items():
+            if (target := self.partitions.get(partition_of(topic, self.count))) is not None:
+                target.subscribers[topic] = list(jobs)
+        for letter in (*part.dead, *delivered.undecodable):
+            if (target := self.partitions.get(partition_of(letter.envelope.to, self.count))) is not None:
+                target.dead.append(letter)
+        self._post(delivered.mail)
+        self._sent += delivered.sent
+
+    def finish(self) -> dict[int, Restored]:
+        """All parts are added."""
+        self._post(self._sent)
+        self._sent = []
+        return self.partitions
+
+    def _post(self, mail: list[Envelope]) -> None:
+        for envelope in mail:
+            if (target := self.partitions.get(partition_of(envelope.to, self.count))) is not None:
+                target.extras.setdefault(envelope.to, Extras()).mail.append(envelope)
+
+
+def type_of(record: Raw) -> str:
+    """The job type of a record's bytes."""
+    return _decode_record(record).type
+
+
+def is_wanted(definition: bytes) -> bool:
+    """Is this the definition of a job, not of one that was removed?"""
+    return decode(definition, Definition).wanted != "removed"

@@ -1,0 +1,87 @@
+"""Object stores and all else that fsspec reaches. The only importer of fsspec."""
+
+import importlib
+import secrets
+import time
+from datetime import datetime
+from typing import Any
+
+from tenure.scheduler.snapshots.errors import BadLocation
+from tenure.scheduler.snapshots.stores import Blocking, Stored
+
+__all__ = ["open_remote"]
+
+
+class Remote(Blocking):
+    """A file system of fsspec's."""
+
+    def __init__(self, url: str, fs: Any, root: str) -> None:
+        super().__init__()
+        self.url, self.fs, self.root = url.rstrip("/"), fs, root.rstrip("/")
+
+    def where(self, path: str) -> str:
+        return f"{self.url}/{path}"
+
+    def failures(self) -> tuple[type[Exception], ...]:
+        return (Exception,)  # each of its file systems raises what its own client raises
+
+    def write_now(self, path: str, content: bytes) -> None:
+        target = f"{self.root}/{path}"
+        self.fs.makedirs(target.rpartition("/")[0], exist_ok=True)
+        if not path.startswith("snapshots/"):
+            self.fs.pipe_file(target, content)  # half of it would not be named by any manifest
+            return
+        beside = f"{self.root}/unfinished/{secrets.token_hex(8)}"
+        self.fs.makedirs(f"{self.root}/unfinished", exist_ok=True)
+        self.fs.pipe_file(beside, content)
+        self.fs.mv(beside, target)
+
+    def read_now(self, path: str) -> bytes:
+        content: bytes = self.fs.cat_file(f"{self.root}/{path}")
+        return content
+
+    def files_now(self, folder: str) -> list[Stored]:
+        self.fs.invalidate_cache()
+        try:
+            found: dict[str, dict[str, Any]] = self.fs.find(f"{self.root}/{folder}", detail=True)
+        except FileNotFoundError:
+            return []
+        skip = len(self.root) + 1
+        # Some file systems put a slash before what they find, some don't.
+        shift = 0 if not found or next(iter(found)).startswith(self.root) else -1
+        return sorted(
+            Stored(path[skip + shift :], int(about["size"] or 0), _age_s(about)) for path, about in found.items()
+        )
+
+    def delete_now(self, path: str) -> None:
+        try:
+            self.fs.rm_file(f"{self.root}/{path}")
+        except FileNotFoundError:
+            pass
+
+
+def _age_s(about: dict[str, Any]) -> float:
+    """As far as it is told: what has no age is taken for new, and kept."""
+    for name in ("LastModified", "last_modified", "mtime", "updated", "created"):
+        at = about.get(name)
+        if isinstance(at, datetime):
+            return time.time() - at.timestamp()
+        if isinstance(at, int | float):
+            return time.time() - at
+    return 0.0
+
+
+def open_remote(url: str) -> Remote:
+    """The file system that this URL names. Raises `BadLocation`."""
+    try:
+        core = importlib.import_module("fsspec.core")
+    except ImportError as error:
+        raise BadLocation(
+            f"{url!r} needs fsspec: install tenure[snapshots] on all nodes and here (and what fsspec itself needs for "
+            "this kind of URL, like s3fs). A directory needs nothing."
+        ) from error
+    try:
+        files, root = core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise BadLocation(f"{url!r} can't be reached: {error}") from error
+    return Remote(url, files, root)

@@ -1,0 +1,356 @@
+"""Restoring a snapshot, into a cluster of any size and partition count.
+
+    marker: restoring ──► wait until who was here has noticed ──► each partition: fence, clear, definitions, image, head
+         ▲                                                          │
+         └── interrupted: run it again ◄────────────────────────────┘ ──► marker: formed, of a new incarnation
+
+Under the marker no node opens a partition, and clients wait. What was in the cluster before is gone.
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+import msgspec
+import trio
+from msgspec import Raw, Struct
+
+from tenure.scheduler.cluster import MARKER, Cluster
+from tenure.scheduler.errors import NotDone
+from tenure.scheduler.formats import FIRST, format_of
+from tenure.scheduler.grid.port import Grid, GridError, Map
+from tenure.scheduler.settings import CLUSTER_KNOWN_S, NodeSettings
+from tenure.scheduler.snapshots.catalog import Catalog
+from tenure.scheduler.snapshots.errors import NotRestorable, SnapshotDamaged
+from tenure.scheduler.snapshots.form import Manifest
+from tenure.scheduler.snapshots.founding import Founding
+from tenure.scheduler.snapshots.rehash import Rehash, Restored, is_wanted, type_of
+from tenure.scheduler.snapshots.stores import Store
+from tenure.scheduler.watermark import announce
+from tenure.scheduler.wire import Batch, Kind, decode, encode
+
+__all__ = ["RestoreOptions", "RestoreResult", "restore_snapshot"]
+
+READ_AT_ONCE = 4
+WRITE_AT_ONCE = 8
+BEAT_S = 1.0
+ALIVE_S = 10.0
+GROUP = 500
+GROUP_BYTES_MAX = 256 * 1024
+UNPACKED = 6
+"""A restored byte's worth in memory, at most, of one in the store."""
+RESTORES = "restores"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreOptions:
+    """Which snapshot, and over what."""
+
+    name: str = ""
+    """The newest, if none is given."""
+    replace: bool = False
+    """Also where there are jobs: they are gone then."""
+    memory_bytes_max: int = 2**31
+    """About so much is held at once; a larger snapshot is read several times."""
+
+
+class RestoreResult(Struct, frozen=True):
+    """What was restored."""
+
+    name: str
+    jobs: int
+    incarnation: int
+    formation: str
+    partition_count: int
+    duration_s: float
+
+
+class _Incarnation(Struct):
+    """A restore of one of a store's snapshots, kept beside them: the next one's incarnation is higher."""
+
+    formation: str
+    incarnation: int
+    name: str
+    at_ms: int
+
+
+async def restore_snapshot(
+    grid: Grid, store: Store, now_ms: Callable[[], int], options: RestoreOptions | None = None
+) -> RestoreResult:
+    """Restore it. Raises `NotRestorable` (nothing was changed), `SnapshotDamaged`, or what the store raises; if it is
+    interrupted, nodes keep out until it is run again."""
+    options = options or RestoreOptions()
+    manifest = await Catalog(store).read(options.name)
+    return await _Restorer(grid, store, now_ms, options, manifest).run()
+
+
+class _Restorer:
+    def __init__(
+        self, grid: Grid, store: Store, now_ms: Callable[[], int], options: RestoreOptions, manifest: Manifest
+    ) -> None:
+        self.grid, self.store, self.now_ms, self.options, self.manifest = grid, store, now_ms, options, manifest
+        self.catalog = Catalog(store)
+        self.formation = secrets.token_hex(6)
+        self.settings = NodeSettings()
+        self.random = Random(self.formation)
+        self.watermark = 0
+        self.jobs = 0
+        self._marker: Cluster | None = None
+        self._serial = 0
+        self._turn = trio.Lock()
+
+    async def run(self) -> RestoreResult:
+        began_s = trio.current_time()
+        format_of(self.manifest.grid_format)  # raises what says that a newer version is needed
+        there = await self._look()
+        incarnation = await self._incarnation(there)
+        await self._check_parts()
+        await self._begin(there, incarnation)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_beating)
+            # What clients believe of this cluster holds for so long.
+            await trio.sleep(1.5 * CLUSTER_KNOWN_S)
+            await self._look_again(there)
+            for selected in self._passes():
+                await self._restore(await self._read(selected), incarnation)
+            nursery.cancel_scope.cancel()
+        if self.jobs != self.manifest.jobs:
+            raise SnapshotDamaged(
+                f"snapshot {self.manifest.name} has {self.jobs} jobs, and promises {self.manifest.jobs}; "
+                "nodes keep out of what was restored of it. Restore another one"
+            )
+        await self._change(formed=True, restoring="")
+        return RestoreResult(
+            self.manifest.name,
+            self.jobs,
+            incarnation,
+            self.formation,
+            self.grid.partition_count,
+            round(trio.current_time() - began_s, 3),
+        )
+
+    # -- may it be done? --------------------------------------------------------------------------
+
+    async def _look(self) -> Cluster | None:
+        """What is here. Raises `NotRestorable` where there are jobs, unless told."""
+        try:
+            stored = await self.grid.get(Map.NODES, 0, MARKER)
+            there = decode(stored, Cluster) if stored is not None else None
+            if there is not None and there.restoring:
+                await self._outwait(there)
+            elif not self.options.replace:
+                await self._check_empty()
+        except GridError as error:
+            raise NotDone(f"the members do not answer: {error}; nothing was changed") from error
+        return there
+
+    async def _look_again(self, there: Cluster | None) -> None:
+        """Has anything come before all knew of us? Then it is as it was before."""
+        if self.options.replace or (there is not None and there.restoring):
+            return
+        try:
+            await self._check_empty()
+        except (NotRestorable, GridError):
+            async with self._turn:
+                assert self._marker is not None
+                if there is None:
+                    await self.grid.delete(Map.NODES, 0, MARKER)
+                else:
+                    await self.grid.replace_if_same(Map.NODES, 0, MARKER, encode(self._marker), encode(there))
+            raise
+
+    async def _outwait(self, there: Cluster) -> None:
+        """One who restores is alive, or was interrupted: then we begin anew."""
+        with trio.move_on_after(ALIVE_S):
+            while True:
+                await trio.sleep(BEAT_S / 2)
+                now = await self.grid.get(Map.NODES, 0, MARKER)
+                if now is not None and decode(now, Cluster) != there:
+                    raise NotRestorable(f"snapshot {there.restoring} is being restored here; wait for its end")
+
+    async def _check_empty(self) -> None:
+        for partition in range(self.grid.partition_count):
+            async for page in self.grid.scan(Map.JOBS, partition):
+                for entry in page:
+                    if is_wanted(entry.value):
+                        raise NotRestorable(
+                            f"this cluster has jobs, {entry.key.decode(errors='replace')!r} for one; restoring would "
+                            "remove them all. Say so (--replace), or restore into another cluster. Nothing was changed"
+                        )
+            async for page in self.grid.scan(Map.INBOX, partition):
+                if any(_has_messages(entry.value) for entry in page):
+                    raise NotRestorable(
+                        "this cluster has messages that no job has taken yet; restoring would remove them. Say so "
+                        "(--replace), or restore into another cluster. Nothing was changed"
+                    )
+
+    async def _incarnation(self, there: Cluster | None) -> int:
+        """Higher than any that has run these jobs, as far as this store and this grid know."""
+        known = [self.manifest.incarnation]
+        if there is not None:
+            known.append(there.incarnation)
+        for stored in await self.store.files(RESTORES):
+            if stored.path.endswith(".json"):
+                known.append(msgspec.json.decode(await self.store.read(stored.path), type=_Incarnation).incarnation)
+        new = _Incarnation(self.formation, max(known) + 1, self.manifest.name, self.now_ms())
+        await self.store.write(f"{RESTORES}/{self.formation}.json", msgspec.json.encode(new))
+        return new.incarnation
+
+    async def _check_parts(self) -> None:
+        """All of them can be read, before anything is changed."""
+        limiter = trio.Semaphore(READ_AT_ONCE)
+
+        async def look(partition: int) -> None:
+            async with limiter:
+                part = await self.catalog.part(self.manifest, partition)
+                self.watermark = max(self.watermark, part.client_lanes_max)
+
+        async with trio.open_nursery() as nursery:
+            for partition in range(self.manifest.partition_count):
+                nursery.start_soon(look, partition)
+
+    # -- the marker -------------------------------------------------------------------------------
+
+    async def _begin(self, there: Cluster | None, incarnation: int) -> None:
+        before = there.formation if there is not None else ""
+        count, name = self.grid.partition_count, self.manifest.name
+        format = max(self.manifest.grid_format, there.format if there is not None else FIRST)
+        new = Cluster(self.formation, incarnation, count, False, format, name, replaces=before, restored=name)
+        try:
+            if there is None:
+                done = await self.grid.put_if_absent(Map.NODES, 0, MARKER, encode(new)) is None
+            else:
+                done = await self.grid.replace_if_same(Map.NODES, 0, MARKER, encode(there), encode(new))
+        except GridError as error:
+            raise NotDone(f"the members do not answer: {error}; run it again") from error
+        if not done:
+            raise NotRestorable("something else has happened to this cluster at the same moment; run it again")
+        self._marker = new
+        self.watermark = max(self.watermark, self.now_ms())
+
+    async def _change(self, *, formed: bool = False, restoring: str | None = None) -> None:
+        async with self._turn:
+            assert self._marker is not None
+            old = self._marker
+            new = msgspec.structs.replace(
+                old, formed=formed, restoring=old.restoring if restoring is None else restoring, beat=old.beat + 1
+            )
+            while True:
+                try:
+                    for was in (old, new):
+                        if await self.grid.replace_if_same(Map.NODES, 0, MARKER, encode(was), encode(new)):
+                            self._marker = new
+                            return
+                    raise NotRestorable("another has taken over to restore here, as this one was silent for long")
+                except GridError:
+                    await trio.sleep(self.settings.retry_pause_s)
+
+    async def _keep_beating(self) -> None:
+        while True:
+            await trio.sleep(BEAT_S)
+            await self._change()
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _passes(self) -> list[list[int]]:
+        """Which partitions are made at the same time."""
+        count = self.grid.partition_count
+        passes = min(count, 1 + UNPACKED * self.manifest.size_bytes // self.options.memory_bytes_max)
+        return [list(range(n, count, passes)) for n in range(passes)]
+
+    async def _read(self, selected: list[int]) -> dict[int, Restored]:
+        rehash = Rehash(self.grid.partition_count, selected, cluster=self.formation, now_ms=self.now_ms())
+        limiter = trio.Semaphore(READ_AT_ONCE)
+
+        async def read(partition: int) -> None:
+            async with limiter:
+                part = await self.catalog.part(self.manifest, partition)
+                jobs: dict[str, Raw] = {}
+                async for bucket in self.catalog.buckets(part):
+                    rehash.add_bucket(bucket)
+                    if part.stragglers:
+                        jobs |= bucket.jobs
+                rehash.add_rest(part, lambda name: [id for id, record in jobs.items() if type_of(record) == name])
+
+        async with trio.open_nursery() as nursery:
+            for partition in range(self.manifest.partition_count):
+                nursery.start_soon(read, partition)
+        return rehash.finish()
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    async def _restore(self, partitions: dict[int, Restored], incarnation: int) -> None:
+        limiter = trio.Semaphore(WRITE_AT_ONCE)
+
+        async def write(partition: int) -> None:
+            async with limiter:
+                await self._write(partition, partitions.pop(partition), incarnation)
+
+        async with trio.open_nursery() as nursery:
+            for partition in list(partitions):
+                nursery.start_soon(write, partition)
+
+    async def _write(self, partition: int, restored: Restored, incarnation: int) -> None:
+        founding = Founding(
+            self.grid,
+            partition,
+            formation=self.formation,
+            settings=self.settings,
+            new_id=self._new_id,
+            random=self.random,
+            report=lambda text: None,
+        )
+        await founding.fence(self.now_ms())
+        await founding.clear(Map.INBOX)
+        await founding.clear(Map.JOBS)
+        await self._write_definitions(founding, restored.definitions)
+        await self._announce(founding)
+        await founding.found(restored.state(self.watermark), self.formation, incarnation)
+        self.jobs += len(restored.jobs)
+
+    async def _write_definitions(self, founding: Founding, definitions: dict[str, bytes]) -> None:
+        group: dict[bytes, bytes] = {}
+        size_bytes = 0
+        for id, definition in definitions.items():
+            group[id.encode()] = definition
+            size_bytes += len(definition)
+            if len(group) >= GROUP or size_bytes >= GROUP_BYTES_MAX:
+                await self._set_together(founding, group)
+                group, size_bytes = {}, 0
+        if group:
+            await self._set_together(founding, group)
+
+    async def _set_together(self, founding: Founding, group: dict[bytes, bytes]) -> None:
+        attempt = 0
+        while True:
+            try:
+                await self.grid.set_together(Map.JOBS, founding.partition, group)
+                return
+            except GridError:
+                attempt += 1
+                await founding.pause(attempt)
+
+    async def _announce(self, founding: Founding) -> None:
+        attempt = 0
+        while True:
+            try:
+                if await announce(self.grid, founding.partition, self.watermark) is not None:
+                    return
+            except GridError:
+                pass
+            attempt += 1
+            await founding.pause(attempt)
+
+    def _new_id(self) -> str:
+        self._serial += 1
+        return f"restore-{self.formation}.{self._serial}"
+
+
+def _has_messages(slot: bytes) -> bool:
+    """More than questions, which nobody counts on."""
+    try:
+        envelopes = decode(slot, Batch).envelopes
+    except Exception:  # noqa: BLE001  # whatever it is, it is not ours to remove unasked
+        return True
+    return any(envelope.kind in (Kind.MESSAGE, Kind.TOPIC, Kind.TYPE) for envelope in envelopes)

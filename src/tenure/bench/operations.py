@@ -1,0 +1,81 @@
+"""`tenure bench operations`: what an operator does to a running cluster, under steady load, the ledger exact in each.
+
+Each part is a module of its own with an async function that returns its figures, imported when it is measured.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import trio
+
+import tenure
+from tenure.bench.figures import combine, median_of, shown
+from tenure.scheduler.errors import TryAgain
+
+__all__ = ["PARTS", "main"]
+
+TIMEOUT_S = 1200.0
+PARTS = {
+    "snapshot": "snapshots:measure",
+}
+"""name -> module of this package, and its function"""
+
+
+class NotMeasured(TryAgain):
+    """A measurement did not come to its end."""
+
+
+def main(arguments: list[str]) -> int:
+    """Measure; 0 if every ledger was exact, 1 if not, 2 for wrong usage."""
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 2
+    names = options.only.split(",") if options.only else list(PARTS)
+    if unknown := [name for name in names if name not in PARTS]:
+        print(f"tenure bench operations: no part {unknown[0]!r}; there are {', '.join(PARTS)}.", file=sys.stderr)  # noqa: T201
+        return 2
+    if options.here:  # the one part of this process
+        module, _, function = PARTS[names[0]].partition(":")
+        print(json.dumps(trio.run(getattr(importlib.import_module(f"tenure.bench.{module}"), function))))  # noqa: T201
+        return 0
+    results: dict[str, Any] = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "exact": True}
+    for name in names:
+        tries = [_in_own_process(name) for _ in range(options.repeat)]
+        for figures in tries:
+            print(f"{name}: {shown(figures)}", file=sys.stderr, flush=True)  # noqa: T201
+        combine(results, median_of(tries))
+    print(json.dumps(results) if options.json else shown(results))  # noqa: T201
+    return 0 if results["exact"] else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tenure bench operations", description="Measure operations on a running cluster, under load."
+    )
+    parser.add_argument("--only", metavar="NAME,…", help=f"only these parts ({', '.join(PARTS)})")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="each so many times; the median counts")
+    parser.add_argument("--json", action="store_true", help="print JSON as the last line")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def _in_own_process(name: str) -> dict[str, Any]:
+    """One part, not disturbed by what others left in memory."""
+    folder = str(Path(tenure.__file__).parents[1])
+    path = os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)
+    command = [sys.executable, "-m", "tenure.bench", "operations", "--only", name, "--here"]
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment, timeout=TIMEOUT_S, check=False
+    )
+    if done.returncode:
+        raise NotMeasured(f"{name} could not be measured: its process ended with {done.returncode}, and said why above")
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
