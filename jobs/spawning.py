@@ -10,17 +10,13 @@ from pathlib import Path
 import trio
 
 from tenure.jobs.folders import state_folder
-from tenure.scheduler.errors import Mistake, TryAgain
+from tenure.scheduler.errors import HookFailed, Mistake
 
-__all__ = ["HookFailed", "Spawned", "filled_in", "run_hook", "spawned_by", "split"]
+__all__ = ["Spawned", "filled_in", "run_hook", "spawned_by", "split"]
 
 CLUSTER_VARIABLE = "TENURE_CLUSTER"
 LAST_WORDS_CHARS = 500
 HOOK_TIMEOUT_S = 120.0
-
-
-class HookFailed(TryAgain):
-    """A command that was to change the number of nodes has failed."""
 
 
 _running: "list[subprocess.Popen[bytes]]" = []

@@ -17,12 +17,14 @@ __all__ = [
     "ClientClosed",
     "DuplicateJob",
     "Final",
+    "HookFailed",
     "JobFailed",
     "JobRemoved",
     "Mistake",
     "NotDone",
     "NotFinished",
     "NotPicklable",
+    "NotSpawned",
     "PartitionLost",
     "PickledJobsRefused",
     "StateTooLarge",
@@ -88,6 +90,14 @@ class ApplicationClosed(Final):
 
 class NotFinished(TryAgain):
     """What was to be taken away is still at work; the text says with what."""
+
+
+class NotSpawned(TryAgain):
+    """A command that was to start a node has ended without one."""
+
+
+class HookFailed(TryAgain):
+    """A command that was to change the number of nodes has failed."""
 
 
 class JobRemoved(UnknownJob):

@@ -215,3 +215,23 @@ def test_the_demo_is_exact(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(ledger) == ["sent", "applied", "lost", "doubled", "longest_pause_ms"]
     assert (ledger["sent"], ledger["applied"], ledger["lost"], ledger["doubled"]) == (5000, 5000, 0, 0)
     assert ledger["longest_pause_ms"] > 0
+
+
+def test_nodes_are_added_and_removed(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    app = node.log.parent / "app_of_cli_tests.py"
+    source = Path(tenure.__file__).parents[1]
+    spawn = f"env PYTHONPATH={source} {sys.executable} -m tenure.cli node {app} --name {{name}}"
+    (told,) = run(capsys, "scale", "add-node", "--spawn", spawn)
+    (added,) = told["changed"]
+    (scale,) = run(capsys, "scale")
+    assert (scale["members"], len(scale["nodes"])) == (1, 2)
+    assert min(found["partitions"] for found in scale["nodes"]) > 100
+    assert run(capsys, "scale", "--to", "1") == [{"changed": [added]}]
+    assert run(capsys, "scale", "--to", "1", "--run", "true") == [{"changed": []}]
+    assert main(["scale", "add-node", "--spawn", f"{sys.executable} -c exit(7)"]) == 1
+    assert "has ended with exit code 7" in capsys.readouterr().err
+    assert main(["scale", "remove-node", added]) == 1
+    assert "no node is called" in capsys.readouterr().err
+    assert main(["scale", "remove-node", node.ready()["node"]]) == 2
+    assert "is the last node" in capsys.readouterr().err
+    assert main(["scale", "--spawn", "true"]) == 2

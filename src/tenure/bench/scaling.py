@@ -69,7 +69,7 @@ async def measure_autoscale() -> dict[str, Any]:
             for event in ended:
                 await event.wait()
             nodes = watch.nodes
-            waiters = [cast(Waiter, waiter) for waiter in (await states(client, ids)).values()]
+            waiters = await _all_done(client, ids, calm.sent + step.sent)
             nursery.cancel_scope.cancel()
         await _end_its_nodes(client)
     return {
@@ -82,6 +82,16 @@ async def measure_autoscale() -> dict[str, Any]:
         "autoscale_disordered": (disordered := sum(waiter.disordered for waiter in waiters)),
         "exact": not missing and not disordered,
     }
+
+
+async def _all_done(client: GridClient, ids: list[str], sent: int) -> list[Waiter]:
+    """The jobs when they have had all their turns, or should have."""
+    waiters: list[Waiter] = []
+    with trio.move_on_after(WITHIN_S):
+        while sum(waiter.total for waiter in waiters) < sent:
+            # Of a job whose turn is waiting for something, the state is that of the turn before.
+            waiters = [cast(Waiter, waiter) for waiter in (await states(client, ids)).values()]
+    return waiters
 
 
 def _autoscaler() -> dict[str, Any]:

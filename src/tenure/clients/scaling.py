@@ -14,22 +14,18 @@ from tenure.clients.views import NodeStatus, ScaleStatus
 from tenure.jobs.spawning import Spawned, run_hook, spawned_by, split
 from tenure.scheduler.assignment import ASSIGNMENT, NODE_PREFIX, Assignment, NodeInfo, is_settled
 from tenure.scheduler.client import GridClient
-from tenure.scheduler.errors import Mistake, NotDone, TryAgain, UnknownNode
+from tenure.scheduler.errors import Mistake, NotDone, NotSpawned, UnknownNode
 from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.nodes_seen import live_nodes, said_nodes
 from tenure.scheduler.orders import Order, give_order
 from tenure.scheduler.wire import decode
 
-__all__ = ["NotSpawned", "add_nodes", "left", "named", "remove_node", "scale", "scale_to", "tell"]
+__all__ = ["add_nodes", "left", "named", "remove_node", "scale", "scale_to", "tell"]
 
 DEADLINE_S = 120.0
 POLL_S = 0.1
 ABSENT_READS = 3
 """A heartbeat that reads absent so often is gone: a member that fails may hide it for a moment."""
-
-
-class NotSpawned(TryAgain):
-    """A command that was to start a node has ended without one."""
 
 
 async def scale(client: GridClient) -> ScaleStatus:

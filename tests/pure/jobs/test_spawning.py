@@ -1,0 +1,53 @@
+"""Commands that start nodes, or see to their number."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+import tenure
+from tenure.jobs.spawning import filled_in, run_hook, spawned_by, split
+
+CLUSTER = "tenure@127.0.0.1:1"
+TELLING = "import os, sys; print(os.environ['TENURE_CLUSTER'], *sys.argv[1:])"
+
+
+def test_a_text_is_split_as_a_shell_does() -> None:
+    assert split("tenure node 'my app.py' --name {name}") == ["tenure", "node", "my app.py", "--name", "{name}"]
+    assert split(("tenure", "node", "my app.py")) == ["tenure", "node", "my app.py"]
+    with pytest.raises(tenure.Mistake, match="is no command"):
+        split("tenure 'node")
+
+
+def test_only_what_is_known_is_filled_in() -> None:
+    assert filled_in(["a{name}", "{nodes}", '{"json": {}}'], {"name": "n"}) == ["an", "{nodes}", '{"json": {}}']
+    with pytest.raises(tenure.Mistake, match="at least a program"):
+        filled_in([], {})
+
+
+async def test_a_spawned_process_has_a_log_the_cluster_and_a_name_of_its_own(tmp_path: Path) -> None:
+    first = await spawned_by([sys.executable, "-c", TELLING, "{name}", "{cluster}"], CLUSTER, tmp_path)
+    second = await spawned_by([sys.executable, "-c", "import sys; sys.exit('no such app')"], CLUSTER, tmp_path)
+    with trio.fail_after(20):
+        while first.ended() is None or second.ended() is None:  # noqa: ASYNC110  # a process sets no event
+            await trio.sleep(0.02)
+    assert (first.ended(), second.ended()) == (0, 1)
+    assert first.last_words() == f"{CLUSTER} {first.log_file.stem} {CLUSTER}"
+    assert second.last_words() == "no such app"
+    assert first.log_file != second.log_file
+
+
+async def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(tenure.Mistake, match="no-such-program can't be started: No such file"):
+        await spawned_by(["no-such-program"], CLUSTER, tmp_path)
+    with pytest.raises(tenure.HookFailed, match="no-such-program"):
+        await run_hook(["no-such-program", "{nodes}"], CLUSTER, 3)
+
+
+async def test_a_hook_gets_the_number_and_its_failure_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "nodes"
+    await run_hook(["sh", "-c", f"echo {{nodes}} $TENURE_CLUSTER > {file}"], CLUSTER, 3)
+    assert file.read_text() == f"3 {CLUSTER}\n"
+    with pytest.raises(tenure.HookFailed, match="exit code 4: no quota for 3"):
+        await run_hook(["sh", "-c", "echo no quota for {nodes}; exit 4"], CLUSTER, 3)
