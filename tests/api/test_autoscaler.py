@@ -92,6 +92,30 @@ async def test_it_survives_its_owner(cluster: Cluster, client: tenure.Client, lo
     assert run.work["argv"] == ["scale", "--to=3"]
 
 
+async def test_it_never_flaps_on_a_load_that_swings(cluster: Cluster, client: tenure.Client, load: Load) -> None:
+    """Eight seconds of what three nodes can carry, eight seconds of next to nothing, and so on."""
+
+    async def obey() -> None:
+        while True:
+            run = await cluster.launched()
+            for _ in range(int(run.work["argv"][1]) - len(await cluster.nodes())):
+                await cluster.add_node()
+            await run.succeed()
+
+    await client.schedule(Autoscaler, id="auto", command=["scale", "{nodes}"], **MARKS)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(obey)
+        for _ in range(5):
+            load.per_second = 42
+            await trio.sleep(8)
+            load.per_second = 2
+            await trio.sleep(8)
+        nursery.cancel_scope.cancel()
+    changes = (await client.state("auto")).changes
+    assert [change.nodes for change in changes] in ([2, 3], [3])
+    assert len(await cluster.nodes()) == 3
+
+
 async def test_a_node_that_does_not_come_is_not_waited_for_for_ever(
     cluster: Cluster, client: tenure.Client, load: Load
 ) -> None:
