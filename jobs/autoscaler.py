@@ -78,7 +78,7 @@ class Autoscaler(Job, kw_only=True):
     fall_s: float = 60.0
     """and low for so long before one is removed: a load that swings faster than that changes nothing."""
     settle_s: float = 3.0
-    """After each change nothing is changed for so long."""
+    """After each change, when all nodes that were asked for are there, nothing is changed for so long."""
     catch_up_s: float = 20.0
     """Lag that falls fast enough to be gone within so long asks for nothing more."""
     look_every_s: float = 0.5
@@ -131,7 +131,8 @@ class Autoscaler(Job, kw_only=True):
             coming = 0
         waiting = sum(node.load.waiting for node in nodes)
         busy = sum(node.load.busy for node in nodes) / max(1, len(nodes))
-        return Seen(now_s, len(nodes), coming, waiting, busy)
+        turns_per_s = sum(node.load.turns_per_s for node in nodes)
+        return Seen(now_s, len(nodes), coming, waiting, busy, turns_per_s)
 
     def _own(self, ctx: Context, nodes: list[NodeInfo]) -> _Own:
         if not self.spawn:

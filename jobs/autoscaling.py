@@ -20,6 +20,8 @@ __all__ = ["Decision", "Marks", "Memory", "Seen", "decide"]
 TREND_S = 3.0
 """Whether lag falls is seen over about so long."""
 SAMPLES_MAX = 16
+TIMES_MAX = 4
+"""Never so many times the nodes at once: what is seen in the first seconds of a flood may mislead."""
 
 
 class Marks(Struct, frozen=True, kw_only=True):
@@ -59,6 +61,8 @@ class Seen(NamedTuple):
     """The lag of all of them."""
     busy: float
     """Their mean busy time."""
+    turns_per_s: float
+    """What all of them do."""
 
 
 class Memory(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,6 +71,8 @@ class Memory(Struct, frozen=True, kw_only=True, omit_defaults=True):
     high_since_s: float | None = None
     low_since_s: float | None = None
     changed_s: float = 0.0
+    awaited_s: float = 0.0
+    """When nodes were last seen to be yet to come."""
     samples: tuple[tuple[float, int], ...] = ()
     """When how much was waiting, of late."""
 
@@ -87,11 +93,13 @@ def decide(marks: Marks, memory: Memory, seen: Seen) -> tuple[Memory, Decision]:
         return _changed(memory, seen), Decision(marks.nodes_min, f"{there} nodes are fewer than nodes_min")
     if there > marks.nodes_max:
         return _changed(memory, seen), Decision(marks.nodes_max, f"{there} nodes are more than nodes_max")
-    if seen.coming or not seen.nodes or seen.now_s - memory.changed_s < marks.settle_s:
+    if seen.coming:
+        return replace(memory, awaited_s=seen.now_s, samples=memory.samples[-1:]), Decision(there, "")
+    if not seen.nodes or seen.now_s - max(memory.changed_s, memory.awaited_s) < marks.settle_s:
         return memory, Decision(there, "")
     high_s, low_s = memory.high_since_s, memory.low_since_s
     if high_s is not None and seen.now_s - high_s >= marks.rise_s and there < marks.nodes_max:
-        wanted = min(marks.nodes_max, there + _missing(marks, seen))
+        wanted = min(marks.nodes_max, there + _missing(marks, memory, seen))
         return _changed(memory, seen), Decision(wanted, _told(seen, "above the high marks"))
     if low_s is not None and seen.now_s - low_s >= marks.fall_s and there > marks.nodes_min:
         return _changed(memory, seen), Decision(there - 1, _told(seen, "below the low marks"))
@@ -99,7 +107,7 @@ def decide(marks: Marks, memory: Memory, seen: Seen) -> tuple[Memory, Decision]:
 
 
 def _observed(marks: Marks, memory: Memory, seen: Seen) -> Memory:
-    if seen.now_s < memory.changed_s:
+    if seen.now_s < max(memory.changed_s, memory.awaited_s):
         memory = Memory(changed_s=seen.now_s)  # the clock was set back: what was measured by it says nothing now
     samples = [*memory.samples, (seen.now_s, seen.waiting)][-SAMPLES_MAX:]
     while len(samples) > 2 and samples[1][0] <= seen.now_s - TREND_S:
@@ -133,17 +141,25 @@ def _is_low(marks: Marks, seen: Seen) -> bool:
 
 def _time_left_s(samples: tuple[tuple[float, int], ...]) -> float:
     """When all that waits is done, should it go on falling as it does."""
-    (then_s, before), (now_s, waiting) = samples[0], samples[-1]
-    if now_s <= then_s or waiting >= before:
-        return math.inf
-    return waiting * (now_s - then_s) / (before - waiting)
+    growth_per_s = _growth_per_s(samples)
+    return math.inf if growth_per_s >= 0 else samples[-1][1] / -growth_per_s
 
 
-def _missing(marks: Marks, seen: Seen) -> int:
-    """So many more would bring busy time half way between its marks. Who is busy all the time may have much more to do
-    than can be seen; then it takes another look."""
+def _missing(marks: Marks, memory: Memory, seen: Seen) -> int:
+    """So many more would do all that comes, work off in `catch_up_s` what waits, and be busy half way between the
+    marks. Where nodes have lag and are not busy, one more is tried."""
     target = (marks.busy_low + marks.busy_high) / 2
-    return max(1, math.ceil(seen.nodes * (seen.busy / target - 1)))
+    if not seen.turns_per_s or seen.busy < target:
+        return 1
+    can_per_s = seen.turns_per_s / seen.busy / seen.nodes
+    to_do_per_s = seen.turns_per_s + max(0.0, _growth_per_s(memory.samples)) + seen.waiting / max(1.0, marks.catch_up_s)
+    wanted = math.ceil(to_do_per_s / can_per_s / target)
+    return max(1, min(wanted, seen.nodes * TIMES_MAX) - seen.nodes)
+
+
+def _growth_per_s(samples: tuple[tuple[float, int], ...]) -> float:
+    (then_s, before), (now_s, waiting) = samples[0], samples[-1]
+    return (waiting - before) / (now_s - then_s) if now_s > then_s else 0.0
 
 
 def _changed(memory: Memory, seen: Seen) -> Memory:

@@ -63,6 +63,7 @@ class Host:
         self._serials = itertools.count(1)
         self.threads = trio.CapacityLimiter(40)
         self.turns = trio.CapacityLimiter(max(1, self.settings.turns_at_once_max))
+        self.turns_done = 0
         self._pickled: dict[bytes, JobType] = {}
         self.snapshots = Desk()
 

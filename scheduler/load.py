@@ -30,6 +30,8 @@ class Load(Struct, frozen=True):
     not counted: another node would not help them. What is not unpacked yet is estimated."""
     busy: float = 0.0
     """Busy time, as a share: of a processor, or of the turns that may run at once, whichever is more used (0 to 1)."""
+    turns_per_s: float = 0.0
+    """Turns that have ended well, in a second."""
 
 
 class Meter:
@@ -37,21 +39,23 @@ class Meter:
 
     def __init__(self, host: "Host", tenures: "Mapping[int, Tenure]") -> None:
         self._host, self._tenures = host, tenures
-        self._at_s, self._cpu_s, self._counted_s = trio.current_time(), host.cpu_s(), -math.inf
+        self._at_s, self._cpu_s, self._turns, self._counted_s = trio.current_time(), host.cpu_s(), 0, -math.inf
         self.load = Load()
 
     def measure(self) -> Load:
         """To be called with every beat."""
-        now_s, cpu_s = trio.current_time(), self._host.cpu_s()
-        waiting, busy = self.load.waiting, self.load.busy
+        now_s, cpu_s, turns = trio.current_time(), self._host.cpu_s(), self._host.turns_done
+        waiting, busy, turns_per_s = self.load.waiting, self.load.busy, self.load.turns_per_s
         if (elapsed_s := now_s - self._at_s) > 0:
             used = min(1.0, max((cpu_s - self._cpu_s) / elapsed_s, self._turns_in_use()))
-            busy += (used - busy) * -math.expm1(-elapsed_s / BUSY_OVER_S)
-            self._at_s, self._cpu_s = now_s, cpu_s
+            weight = -math.expm1(-elapsed_s / BUSY_OVER_S)
+            busy += (used - busy) * weight
+            turns_per_s += ((turns - self._turns) / elapsed_s - turns_per_s) * weight
+            self._at_s, self._cpu_s, self._turns = now_s, cpu_s, turns
         if now_s >= self._counted_s + COUNT_EVERY_S:
             self._counted_s = now_s
             waiting = sum(waiting_in(tenure) for tenure in self._tenures.values())
-        self.load = Load(waiting, round(busy, 3))
+        self.load = Load(waiting, round(busy, 3), round(turns_per_s, 1))
         return self.load
 
     def _turns_in_use(self) -> float:

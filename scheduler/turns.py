@@ -262,6 +262,7 @@ class Turns:
         self.done(live, envelope)
         live.state, live.version = state, live.type.version
         live.turns += 1
+        self.host.turns_done += 1
         live.failure = None
         draft.changed[live.id] = live
         draft.wanted = True
