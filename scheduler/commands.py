@@ -203,12 +203,24 @@ def _status(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
             "epoch": state.epoch,
             "slot": state.next_slot,
             "jobs": len(_ids(tenure)),
+            "failed": sum(record.status == Status.FAILED for _, record in tenure.records()),
+            "stuck": _stuck(tenure),
             "waiting": sum(len(live.queue) for live in tenure.lives.values()),
             "dead_letters": len(state.dead),
             "outbox": sum(len(slots) for slots in state.outbox.values()),
             "lanes": len(state.cursors),
         },
     )
+
+
+def _stuck(tenure: "Tenure") -> int:
+    """Jobs that can't run on this node, idle ones too."""
+    known = {type.name: type.version for type in tenure.host.registry}
+    idle = ((id, record) for id, record in tenure.state.jobs.items() if id not in tenure.lives)
+    strange = sum(
+        record.version > known.get(record.type, 0) and tenure.host.type_of(record)[0] is None for _, record in idle
+    )
+    return strange + sum(bool(live.stuck) for live in tenure.lives.values() if live.exists())
 
 
 def _quiet(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:

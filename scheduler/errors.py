@@ -36,6 +36,8 @@ __all__ = [
     "UnknownJobType",
     "UnknownNode",
     "UnreadableFormat",
+    "UpgradeStopped",
+    "UpgradeUnderWay",
     "UpgradeUnfinished",
     "WrongType",
 ]
@@ -128,6 +130,14 @@ class UnreadableFormat(Final):
 
 class UpgradeUnfinished(Final):
     """The newest format can't be declared, as long as nodes are there that don't read it."""
+
+
+class UpgradeUnderWay(TryAgain):
+    """Another process is at an upgrade."""
+
+
+class UpgradeStopped(Final):
+    """An upgrade has stopped before its end; the text says why, what is left, and what to do."""
 
 
 class Undecodable(Final):

@@ -50,6 +50,7 @@ COMMANDS: list[tuple[str, str, cyclopts.Group, str]] = [
     ("drain", "phases:drain", OPERATE, "Let nodes hand over all that they have; they stay."),
     ("stop", "phases:stop", OPERATE, "End nodes on which nothing runs."),
     ("workers", "phases:workers", OPERATE, "Activities of an application, and where they run."),
+    ("upgrade", "upgrade:app", OPERATE, "Replace nodes by newer ones, some at a time, without stopping."),
     ("scale", "scale:app", OPERATE, "How large the cluster is and how busy; add nodes, remove nodes."),
     ("spark", "spark:app", SPARK, "Data pipelines on Spark: run them."),
     ("simulate", "proofs:simulate", PROVE, "Run seeded simulations with faults, and check the promises."),

@@ -8,7 +8,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Any
 
-from tenure.clients import draining, operations, quiescing, scaling
+from tenure.clients import draining, operations, quiescing, scaling, upgrading
 from tenure.clients.homes import AsyncHome
 from tenure.clients.operations import JobSpec, JobTarget
 from tenure.clients.quiescing import Tell, Timers
@@ -21,6 +21,7 @@ from tenure.clients.views import (
     Restored,
     ScaleStatus,
     Snapshot,
+    UpgradeStatus,
     WorkerView,
 )
 from tenure.connect import opening
@@ -266,6 +267,35 @@ class Client:
         """The activities of an application (of all, if none is named) that are wanted or under way; with `node`, those
         that run on its machine."""
         return await self._home.run(quiescing.workers, application, node, timeout_s)
+
+    # -- upgrades ---------------------------------------------------------------------------------
+
+    async def upgrade(
+        self,
+        spawn: str | Sequence[str],
+        *,
+        nodes: Sequence[str] | None = None,
+        at_once: int = 1,
+        watch_s: float = 3.0,
+        log_folder: str | PathLike[str] | None = None,
+        on_step: Tell | None = None,
+        timeout_s: float | None = None,
+    ) -> dict[str, str]:
+        """Replace nodes (these, or those that an upgrade that was stopped has left, or all), `at_once` at a time: start
+        new ones by the command `spawn`, wait until they serve their share, answer, and for `watch_s` no more jobs fail
+        than before; then drain the old ones. Raises `UpgradeStopped` at the first that is not well; each step may take
+        `timeout_s` (120 s unless given). Returns which node came for which. See `add_nodes` for `spawn`.
+        """
+        return await self._home.run(upgrading.upgrade, spawn, nodes, at_once, watch_s, log_folder, on_step, timeout_s)
+
+    async def upgrade_status(self) -> UpgradeStatus:
+        """What an upgrade has done and has left, which versions run, and what could be declared."""
+        return await self._home.run(upgrading.upgrade_status)
+
+    async def finalize(self, *, timeout_s: float | None = None) -> int:
+        """End an upgrade: all write the newest format that the nodes read, from now on; there is no way back to a
+        version that can't read it. Raises `UpgradeUnfinished` if a node does not. Returns the format."""
+        return await self._home.run(upgrading.finalize, timeout_s)
 
     # -- dead letters -----------------------------------------------------------------------------
 

@@ -20,7 +20,17 @@ from tenure.scheduler.nodes_seen import live_nodes, said_nodes
 from tenure.scheduler.orders import Order, give_order
 from tenure.scheduler.wire import decode
 
-__all__ = ["add_nodes", "left", "named", "remove_node", "scale", "scale_to", "tell"]
+__all__ = [
+    "add_nodes",
+    "address_of",
+    "left",
+    "named",
+    "remove_node",
+    "scale",
+    "scale_to",
+    "settled",
+    "tell",
+]
 
 DEADLINE_S = 120.0
 POLL_S = 0.1
@@ -113,11 +123,11 @@ async def add_nodes(
         raise Mistake(f"a number of nodes to add is positive, not {count}")
     folder = None if log_folder is None else Path(log_folder)
     before = {info.id for info in await live_nodes(client.grid)}
-    spawned = [await spawned_by(split(spawn), _address(client.grid), folder) for _ in range(count)]
+    spawned = [await spawned_by(split(spawn), address_of(client.grid), folder) for _ in range(count)]
     deadline_s = DEADLINE_S if timeout_s is None else timeout_s
     with trio.move_on_after(deadline_s):
         while True:
-            ready = [id for id in await _settled(client.grid) if id not in before]
+            ready = [id for id in await settled(client.grid) if id not in before]
             if len(ready) >= count:
                 return ready
             _check(spawned)
@@ -128,7 +138,8 @@ async def add_nodes(
     )
 
 
-def _address(grid: Grid) -> str:
+def address_of(grid: Grid) -> str:
+    """The cluster as nodes elsewhere find it."""
     if not grid.address:
         raise Mistake("this cluster lives in one process: nodes of other processes can't reach it")
     return grid.address
@@ -140,7 +151,7 @@ def _check(spawned: list[Spawned]) -> None:
             raise NotSpawned(f"{' '.join(one.command)} has ended with exit code {code}: {one.last_words()}")
 
 
-async def _settled(grid: Grid) -> list[str]:
+async def settled(grid: Grid) -> list[str]:
     """The nodes that serve their shares."""
     nodes = await live_nodes(grid)
     try:
@@ -182,11 +193,11 @@ async def scale_to(
 async def _scaled_by(
     client: GridClient, hook: Sequence[str], count: int, before: set[str], timeout_s: float | None
 ) -> list[str]:
-    await run_hook(hook, _address(client.grid), count)
+    await run_hook(hook, address_of(client.grid), count)
     deadline_s = DEADLINE_S if timeout_s is None else timeout_s
     with trio.move_on_after(deadline_s):
         while True:
-            if len(settled := await _settled(client.grid)) == count:
-                return sorted(before ^ set(settled))
+            if len(serving := await settled(client.grid)) == count:
+                return sorted(before ^ set(serving))
             await trio.sleep(POLL_S)
     raise NotDone(f"there are not {count} nodes that serve their share, {deadline_s:g} s after {' '.join(hook)}")

@@ -15,6 +15,7 @@ __all__ = [
     "ScaleStatus",
     "Snapshot",
     "TimerView",
+    "UpgradeStatus",
     "WaitingView",
     "WorkerView",
 ]
@@ -114,6 +115,25 @@ class Quiet(TypedDict):
     """So often were all partitions asked."""
 
 
+class UpgradeStatus(TypedDict):
+    """How an upgrade stands, and what could be declared."""
+
+    declared: int
+    """The format that the cluster writes."""
+    newest: int
+    """The newest that any node reads."""
+    behind: list[str]
+    """Nodes that don't read that."""
+    under_way: bool
+    """Or stopped before its end."""
+    replaced: dict[str, str]
+    """old -> new"""
+    left: list[str]
+    """Nodes that are yet to be replaced."""
+    nodes: list[dict[str, Any]]
+    """Those that live: id, name, version, reads (formats), types, left."""
+
+
 class JobSummary(TypedDict):
     """One line of `jobs`."""
 
@@ -161,6 +181,10 @@ class PartitionStatus(TypedDict):
     slot: int
     jobs: int
     waiting: int
+    failed: int
+    """Jobs that have failed,"""
+    stuck: int
+    """or can't run where they are."""
     dead_letters: int
     outbox: int
     lanes: int

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from os import PathLike
 from typing import Any, Literal
 
 from tenure.application import Source
@@ -102,7 +103,7 @@ class Backend(ABC):
         """The members that live."""
 
     @abstractmethod
-    async def add_node(self, app: Source = None) -> int:
+    async def add_node(self, app: Source = None, python: str | PathLike[str] | None = None) -> int:
         """A node more; returns when it serves its share."""
 
     @abstractmethod

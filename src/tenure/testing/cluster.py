@@ -5,6 +5,7 @@ Blocking: The testing cluster for plain tests: it lives in a thread of its own.
 
 from collections.abc import Callable
 from datetime import datetime
+from os import PathLike
 from types import TracebackType
 from typing import Any
 
@@ -112,9 +113,10 @@ class Cluster:
         """The nodes that live, paused ones too."""
         return await self._home.run(lambda backend: backend.nodes())
 
-    async def add_node(self, app: Source = None) -> int:
-        """A node more, of another application if one is given; returns its number when it serves its share."""
-        return await self._home.run(lambda backend: backend.add_node(app))
+    async def add_node(self, app: Source = None, *, python: str | PathLike[str] | None = None) -> int:
+        """A node more, of another application if one is given; returns its number when it serves its share. With
+        grid="hazelcast", `python` may be the interpreter of another environment, with another version of Tenure."""
+        return await self._home.run(lambda backend: backend.add_node(app, python))
 
     async def kill(self, node: int) -> None:
         """End a node at once, as kill -9 does: nothing is closed."""

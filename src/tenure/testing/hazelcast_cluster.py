@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from types import ModuleType
 
@@ -76,8 +77,8 @@ class HazelcastBackend(Backend):
         self._tidy()
         return sorted(self._nodes)
 
-    async def add_node(self, app: Source = None) -> int:
-        number, node = self._start_node(self._app if app is None else _app_name(app))
+    async def add_node(self, app: Source = None, python: str | PathLike[str] | None = None) -> int:
+        number, node = self._start_node(self._app if app is None else _app_name(app), python)
         await node.ready()
         return number
 
@@ -87,12 +88,14 @@ class HazelcastBackend(Backend):
         for node in started:
             await node.ready()
 
-    def _start_node(self, app: str) -> tuple[int, NodeProcess]:
+    def _start_node(self, app: str, python: str | PathLike[str] | None = None) -> tuple[int, NodeProcess]:
         number = self._nodes_ever
         self._nodes_ever += 1
         name = f"node-{number}"
         options = [part for pair in _changed(self._plan.settings) for part in ("--set", pair)]
-        node = NodeProcess(name, app, self.address, [*options, *self.node_options], self._folder / f"{name}.log")
+        node = NodeProcess(
+            name, app, self.address, [*options, *self.node_options], self._folder / f"{name}.log", python
+        )
         self._nodes[number] = node
         return number, node
 

@@ -7,6 +7,7 @@ effect and return nothing until it is unpaused: it wakes up as a zombie.
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from os import PathLike
 from random import Random
 
 import trio
@@ -137,7 +138,9 @@ class MemoryBackend(Backend):
     async def nodes(self) -> list[int]:
         return sorted(self._nodes)
 
-    async def add_node(self, app: Source = None) -> int:
+    async def add_node(self, app: Source = None, python: str | PathLike[str] | None = None) -> int:
+        if python is not None:
+            raise Mistake('another interpreter is for grid="hazelcast": these nodes live in this process')
         number = self._start_number()
         running = await self._start(number, self.registry if app is None else load_application(app, apart=True))
         await self._ready([running])

@@ -28,12 +28,24 @@ class NodeEnded(Final):
 class NodeProcess:
     """Started; ends with the process that started it at the latest."""
 
-    def __init__(self, name: str, app: str, cluster: str, options: Sequence[str], log_file: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        app: str,
+        cluster: str,
+        options: Sequence[str],
+        log_file: Path,
+        python: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """`python`: run with this interpreter, and the Tenure that is installed for it; by default with ours."""
         self.name, self.log_file = name, log_file
-        command = [sys.executable, "-m", "tenure.cli", "node", app, "--cluster", cluster, "--name", name, "--json"]
+        arguments = ["-m", "tenure.cli", "node", app, "--cluster", cluster, "--name", name, "--json", *options]
+        if python is not None:
+            self._process = spawn(["env", "-u", "PYTHONPATH", str(python), *arguments], log_file)
+            return
         folder = str(Path(tenure.__file__).parents[1])
         path = os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)
-        self._process = spawn(["env", f"PYTHONPATH={path}", *command, *options], log_file)
+        self._process = spawn(["env", f"PYTHONPATH={path}", sys.executable, *arguments], log_file)
 
     @property
     def pid(self) -> int:

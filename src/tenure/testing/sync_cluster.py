@@ -6,6 +6,7 @@ Made from cluster.py by tests/api/shells.py: edit that one.
 
 from collections.abc import Callable
 from datetime import datetime
+from os import PathLike
 from types import TracebackType
 from typing import Any
 
@@ -113,9 +114,10 @@ class SyncCluster:
         """The nodes that live, paused ones too."""
         return self._home.run(lambda backend: backend.nodes())
 
-    def add_node(self, app: Source = None) -> int:
-        """A node more, of another application if one is given; returns its number when it serves its share."""
-        return self._home.run(lambda backend: backend.add_node(app))
+    def add_node(self, app: Source = None, *, python: str | PathLike[str] | None = None) -> int:
+        """A node more, of another application if one is given; returns its number when it serves its share. With
+        grid="hazelcast", `python` may be the interpreter of another environment, with another version of Tenure."""
+        return self._home.run(lambda backend: backend.add_node(app, python))
 
     def kill(self, node: int) -> None:
         """End a node at once, as kill -9 does: nothing is closed."""
