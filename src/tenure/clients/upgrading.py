@@ -160,10 +160,12 @@ class _Upgrade:
     async def _check(self, info: NodeInfo) -> None:
         if info.lost:
             raise self._stopped(f"the new node {info.id} reports {len(info.lost)} lost partitions")
-        if info.unfit:
+        few = 2 * len(await live_nodes(self.grid)) <= self.grid.partition_count  # there is something for each
+        if info.unfit or (few and not info.owned):
+            can_not = f"can't read or run all of {len(info.unfit)} partitions (its log says why)"
             raise self._stopped(
-                f"the new node {info.id} can't read or run all of {len(info.unfit)} partitions (its log says what); "
-                f"job types that it does not know, or knows in older versions: {await self._unknown_to(info) or 'none'}"
+                f"the new node {info.id} {can_not if info.unfit else 'gets no partition'}; job types that it does not "
+                f"know, or knows in older versions: {await self._unknown_to(info) or 'none'}"
             )
         if info.owned:
             try:
