@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tenure.jobs.activity_job import ActivityJob, Finished, finished_topic
     from tenure.jobs.autoscaler import Autoscaler
+    from tenure.jobs.lifecycle import Lifecycle
     from tenure.jobs.process import ProcessJob
     from tenure.jobs.reporting import Fenced, Reporter
 
-__all__ = ["ActivityJob", "Autoscaler", "Fenced", "Finished", "ProcessJob", "Reporter", "finished_topic"]
+__all__ = ["ActivityJob", "Autoscaler", "Fenced", "Finished", "Lifecycle", "ProcessJob", "Reporter", "finished_topic"]
 
 _HOMES = {
     "ActivityJob": "activity_job",
     "Autoscaler": "autoscaler",
     "Fenced": "reporting",
     "Finished": "activity_job",
+    "Lifecycle": "lifecycle",
     "ProcessJob": "process",
     "Reporter": "reporting",
     "finished_topic": "activity_job",

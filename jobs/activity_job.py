@@ -107,6 +107,10 @@ class ActivityJob(Job, kw_only=True):
         """What the activity is to do; `start` is what its order gave."""
         raise NotImplementedError
 
+    def attempts(self, start: dict[str, Any]) -> int:
+        """So often is this tried."""
+        return self.attempts_max
+
     # -- turns ------------------------------------------------------------------------------------
 
     def on_start(self, ctx: Context) -> None:
@@ -193,7 +197,7 @@ class ActivityJob(Job, kw_only=True):
             self.current,
             self.work(start),
             kind=self.kind,
-            retry=Retry(attempts_max=self.attempts_max, first_delay_s=self.first_delay_s),
+            retry=Retry(attempts_max=self.attempts(start), first_delay_s=self.first_delay_s),
             heartbeat_s=self.heartbeat_s,
             cancel_deadline_s=self.cancel_deadline_s,
             orphan_after_s=self.orphan_after_s,

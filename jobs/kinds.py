@@ -37,6 +37,7 @@ Kind = Callable[[Run], Command]
 
 KINDS: dict[str, str] = {
     "process": "tenure.jobs.process_command:command",
+    "tenure": "tenure.jobs.lifecycle_command:command",
     "spark": "tenure.jobs.spark.launching:command",
 }
 """kind -> "module:function", imported when first used."""

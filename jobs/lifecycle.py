@@ -1,0 +1,204 @@
+"""The lifecycle controller: a job that instructs the cluster to snapshot, load, scale up, scale down, upgrade, shut
+down. `import tenure.jobs.lifecycle` (or `from tenure.jobs import Lifecycle`) in an application lets its nodes run it.
+Without it no node does: who may send to it may run any program, and end all nodes.
+
+    await client.schedule(Lifecycle, id="lifecycle")
+    await client.publish("lifecycle", {"do": "snapshot", "url": "s3://backups/shop"})
+
+    instruction ──► activity: the command `tenure …`, once ──► how it ended: kept, published, told to followers
+
+It is a job like others: it survives its owner, its instructions come from any job or client, one waits for the other,
+and what is under way goes on when the node that it was on has gone. An instruction whose machine dies has failed: some
+may be tried again (`attempts_max`), to shut down or to load may not.
+"""
+
+from typing import Any, ClassVar, Literal
+
+from msgspec import Struct
+
+from tenure.jobs.activity_job import ActivityJob, Overlap
+from tenure.scheduler.activities_wire import ActivityEvent
+from tenure.scheduler.context import Context
+from tenure.scheduler.errors import Mistake, WrongType
+from tenure.scheduler.jobtype import job
+
+__all__ = [
+    "APPLICATION",
+    "Done",
+    "GiveUp",
+    "Instruction",
+    "Lifecycle",
+    "Load",
+    "ScaleDown",
+    "ScaleUp",
+    "Shutdown",
+    "Snapshot",
+    "Undeploy",
+    "Upgrade",
+    "arguments_of",
+]
+
+APPLICATION = "tenure"
+"""Controllers belong to this one. It is not waited for when all others are to be quiet."""
+KEPT_MAX = 20
+ONCE = ("restore", "shutdown", "undeploy")
+"""Commands that are not to be repeated by themselves: later, they may no longer be what was meant."""
+
+
+class _Instruction(Struct, tag_field="do", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Its `do` is its name."""
+
+    options: list[str] = []
+    """Further options of the command, as `tenure … --help` lists them."""
+    tell: str = ""
+    """A job that is sent a `Done` at the end."""
+
+
+class Snapshot(_Instruction, tag="snapshot"):
+    """Write all jobs to `url`."""
+
+    url: str
+
+
+class Load(_Instruction, tag="load"):
+    """Put the jobs of a snapshot into this cluster."""
+
+    url: str
+
+
+class ScaleUp(_Instruction, tag="scale_up"):
+    """Start so many nodes more, by `spawn` (see `tenure scale`), on the machine that the controller is on."""
+
+    nodes: int = 1
+    spawn: str
+
+
+class ScaleDown(_Instruction, tag="scale_down"):
+    """Let so many nodes leave."""
+
+    nodes: int = 1
+
+
+class Upgrade(_Instruction, tag="upgrade"):
+    """Replace all nodes, by `spawn`, some at a time."""
+
+    spawn: str
+    at_once: int = 1
+
+
+class Undeploy(_Instruction, tag="undeploy"):
+    """Take an application away when it has finished."""
+
+    application: str
+    timers: Literal["keep", "fire"] = "keep"
+
+
+class Shutdown(_Instruction, tag="shutdown"):
+    """Refuse inputs, finish what was accepted, and end all nodes. Members keep all jobs."""
+
+    timers: Literal["keep", "fire"] = "keep"
+
+
+class GiveUp(_Instruction, tag="give_up"):
+    """End what is under way, and forget what waits."""
+
+
+Instruction = Snapshot | Load | ScaleUp | ScaleDown | Upgrade | Undeploy | Shutdown | GiveUp
+"""A message to the controller."""
+
+
+class Done(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How an instruction ended."""
+
+    do: str
+    status: str
+    """succeeded, failed or cancelled"""
+    error: str = ""
+    at_ms: int
+
+
+def arguments_of(instruction: Instruction, nodes: int) -> list[str]:
+    """The command that does it; `nodes` take part now. Pure."""
+    match instruction:
+        case Snapshot(url=url):
+            does = ["snapshot", url]
+        case Load(url=url):
+            does = ["restore", url]
+        case ScaleUp(nodes=more, spawn=spawn):
+            does = ["scale", "--to", str(nodes + _positive(more)), "--spawn", spawn]
+        case ScaleDown(nodes=fewer):
+            if nodes - _positive(fewer) < 1:
+                raise Mistake(f"{nodes} nodes take part, and one must stay: {fewer} can't leave. To end all: shutdown")
+            does = ["scale", "--to", str(nodes - fewer)]
+        case Upgrade(spawn=spawn, at_once=at_once):
+            does = ["upgrade", "--spawn", spawn, "--at-once", str(_positive(at_once))]
+        case Undeploy(application=application, timers=timers):
+            if application == APPLICATION:
+                raise Mistake("a controller can't undeploy itself: unschedule it")
+            does = ["undeploy", application, "--timers", timers]
+        case Shutdown(timers=timers):
+            does = ["shutdown", "--timers", timers]
+        case _:
+            raise Mistake(f"{_name(instruction)!r} is no command")
+    return [*does, *instruction.options]
+
+
+def _positive(nodes: int) -> int:
+    if nodes < 1:
+        raise Mistake(f"a number of nodes is positive, not {nodes}")
+    return nodes
+
+
+@job("tenure.lifecycle", application=APPLICATION)
+class Lifecycle(ActivityJob, kw_only=True):
+    """Takes instructions (see the top of this module), carries out one after another, and keeps how they ended."""
+
+    kind: ClassVar[str] = "tenure"
+
+    on_demand: bool = True
+    overlap: Overlap = "queue"
+    attempts_max: int = 2
+    orphan_after_s: float = 600.0
+    """What it does may take all nodes away for a while."""
+
+    doing: list[str] = []
+    """The names of the instruction that is under way, and of those that wait."""
+    tell: list[str] = []
+    """Whom to tell of each of these; empty: nobody."""
+    done: list[Done] = []
+    """How the latest ended."""
+
+    def on_message(self, ctx: Context, message: Instruction) -> Any:  # type: ignore[override]  # no order, but these
+        if isinstance(message, GiveUp):
+            self.doing, self.tell = self.doing[:1], self.tell[:1]
+            return self._cancel(ctx)
+        arguments = arguments_of(message, sum(not node.draining for node in ctx.nodes))
+        became = self.start(ctx, {"arguments": arguments})
+        self.doing.append(_name(message))
+        self.tell.append(message.tell)
+        return became
+
+    def on_activity(self, ctx: Context, event: ActivityEvent) -> None:
+        if event.has_ended and event.name == self.current and self.doing:
+            ended = Done(do=self.doing.pop(0), status=event.status, error=event.error, at_ms=_ms(ctx))
+            self.done = [*self.done[1 - KEPT_MAX :], ended]
+            if listener := self.tell.pop(0):
+                ctx.send(listener, ended)
+        super().on_activity(ctx, event)
+
+    def work(self, start: dict[str, Any]) -> Any:
+        arguments = start.get("arguments", [])
+        if not all(isinstance(argument, str) for argument in arguments):
+            raise WrongType(f"arguments of a command are texts, not {arguments!r}")
+        return {"arguments": arguments}
+
+    def attempts(self, start: dict[str, Any]) -> int:
+        return 1 if start["arguments"][0] in ONCE else self.attempts_max
+
+
+def _name(instruction: Instruction) -> str:
+    return str(type(instruction).__struct_config__.tag)
+
+
+def _ms(ctx: Context) -> int:
+    return round(ctx.now.timestamp() * 1000)
