@@ -21,9 +21,9 @@ from tenure.scheduler.activities_wire import ActivityEvent
 from tenure.scheduler.context import Context
 from tenure.scheduler.errors import Mistake, WrongType
 from tenure.scheduler.jobtype import job
+from tenure.scheduler.quiet import CONTROLLERS
 
 __all__ = [
-    "APPLICATION",
     "Done",
     "GiveUp",
     "Instruction",
@@ -38,8 +38,6 @@ __all__ = [
     "arguments_of",
 ]
 
-APPLICATION = "tenure"
-"""Controllers belong to this one. It is not waited for when all others are to be quiet."""
 KEPT_MAX = 20
 ONCE = ("restore", "shutdown", "undeploy")
 """Commands that are not to be repeated by themselves: later, they may no longer be what was meant."""
@@ -54,52 +52,52 @@ class _Instruction(Struct, tag_field="do", kw_only=True, omit_defaults=True, for
     """A job that is sent a `Done` at the end."""
 
 
-class Snapshot(_Instruction, tag="snapshot"):
+class Snapshot(_Instruction, tag="snapshot", kw_only=True):
     """Write all jobs to `url`."""
 
     url: str
 
 
-class Load(_Instruction, tag="load"):
+class Load(_Instruction, tag="load", kw_only=True):
     """Put the jobs of a snapshot into this cluster."""
 
     url: str
 
 
-class ScaleUp(_Instruction, tag="scale_up"):
+class ScaleUp(_Instruction, tag="scale_up", kw_only=True):
     """Start so many nodes more, by `spawn` (see `tenure scale`), on the machine that the controller is on."""
 
     nodes: int = 1
     spawn: str
 
 
-class ScaleDown(_Instruction, tag="scale_down"):
+class ScaleDown(_Instruction, tag="scale_down", kw_only=True):
     """Let so many nodes leave."""
 
     nodes: int = 1
 
 
-class Upgrade(_Instruction, tag="upgrade"):
+class Upgrade(_Instruction, tag="upgrade", kw_only=True):
     """Replace all nodes, by `spawn`, some at a time."""
 
     spawn: str
     at_once: int = 1
 
 
-class Undeploy(_Instruction, tag="undeploy"):
+class Undeploy(_Instruction, tag="undeploy", kw_only=True):
     """Take an application away when it has finished."""
 
     application: str
     timers: Literal["keep", "fire"] = "keep"
 
 
-class Shutdown(_Instruction, tag="shutdown"):
+class Shutdown(_Instruction, tag="shutdown", kw_only=True):
     """Refuse inputs, finish what was accepted, and end all nodes. Members keep all jobs."""
 
     timers: Literal["keep", "fire"] = "keep"
 
 
-class GiveUp(_Instruction, tag="give_up"):
+class GiveUp(_Instruction, tag="give_up", kw_only=True):
     """End what is under way, and forget what waits."""
 
 
@@ -112,7 +110,7 @@ class Done(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     do: str
     status: str
-    """succeeded, failed or cancelled"""
+    """succeeded, failed, cancelled, or refused before it was begun"""
     error: str = ""
     at_ms: int
 
@@ -133,7 +131,7 @@ def arguments_of(instruction: Instruction, nodes: int) -> list[str]:
         case Upgrade(spawn=spawn, at_once=at_once):
             does = ["upgrade", "--spawn", spawn, "--at-once", str(_positive(at_once))]
         case Undeploy(application=application, timers=timers):
-            if application == APPLICATION:
+            if application == CONTROLLERS:
                 raise Mistake("a controller can't undeploy itself: unschedule it")
             does = ["undeploy", application, "--timers", timers]
         case Shutdown(timers=timers):
@@ -149,7 +147,7 @@ def _positive(nodes: int) -> int:
     return nodes
 
 
-@job("tenure.lifecycle", application=APPLICATION)
+@job("tenure.lifecycle", application=CONTROLLERS)
 class Lifecycle(ActivityJob, kw_only=True):
     """Takes instructions (see the top of this module), carries out one after another, and keeps how they ended."""
 
@@ -172,7 +170,12 @@ class Lifecycle(ActivityJob, kw_only=True):
         if isinstance(message, GiveUp):
             self.doing, self.tell = self.doing[:1], self.tell[:1]
             return self._cancel(ctx)
-        arguments = arguments_of(message, sum(not node.draining for node in ctx.nodes))
+        try:
+            arguments = arguments_of(message, sum(not node.draining for node in ctx.nodes))
+        except Mistake as error:
+            # The controller itself goes on: whoever sent this hears of it.
+            self._keep(ctx, Done(do=_name(message), status="refused", error=str(error), at_ms=_ms(ctx)), message.tell)
+            return {"refused": str(error)}
         became = self.start(ctx, {"arguments": arguments})
         self.doing.append(_name(message))
         self.tell.append(message.tell)
@@ -181,10 +184,13 @@ class Lifecycle(ActivityJob, kw_only=True):
     def on_activity(self, ctx: Context, event: ActivityEvent) -> None:
         if event.has_ended and event.name == self.current and self.doing:
             ended = Done(do=self.doing.pop(0), status=event.status, error=event.error, at_ms=_ms(ctx))
-            self.done = [*self.done[1 - KEPT_MAX :], ended]
-            if listener := self.tell.pop(0):
-                ctx.send(listener, ended)
+            self._keep(ctx, ended, self.tell.pop(0))
         super().on_activity(ctx, event)
+
+    def _keep(self, ctx: Context, ended: Done, listener: str) -> None:
+        self.done = [*self.done[1 - KEPT_MAX :], ended]
+        if listener:
+            ctx.send(listener, ended)
 
     def work(self, start: dict[str, Any]) -> Any:
         arguments = start.get("arguments", [])

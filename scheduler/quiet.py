@@ -24,9 +24,24 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-__all__ = ["ROUNDS", "Sighting", "Waiting", "is_quiet", "same", "took_all", "what_is_waited_for"]
+__all__ = [
+    "CONTROLLERS",
+    "EVERY",
+    "ROUNDS",
+    "Round",
+    "Sighting",
+    "Waiting",
+    "is_quiet",
+    "same",
+    "took_all",
+    "what_is_waited_for",
+]
 
 ROUNDS = 3
+EVERY = "*"
+"""All applications, but for that of the controllers."""
+CONTROLLERS = "tenure"
+"""The application of what instructs the cluster: it would wait for itself."""
 
 
 class Waiting(Struct, frozen=True):

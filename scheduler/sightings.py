@@ -19,7 +19,7 @@ from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.inlanes import PROOF
 from tenure.scheduler.keys import is_partition_sender, partition_of_sender, split_slot_key
 from tenure.scheduler.live import Live
-from tenure.scheduler.quiet import Sighting, Waiting
+from tenure.scheduler.quiet import CONTROLLERS, EVERY, Sighting, Waiting
 from tenure.scheduler.wire import Envelope, JobRecord, Kind, Status, Timer
 
 if TYPE_CHECKING:
@@ -132,10 +132,11 @@ class Sightings:
         """Was this sent by a client to an application that is being shut down, after that had begun?"""
         if envelope.source or not live.exists():
             return False
-        application = application_of(self.tenure, live.type_name, live.application)
-        closed = self.closed.get(application)
-        if closed is None:
+        its = application_of(self.tenure, live.type_name, live.application)
+        application = next((application for application in self.closed if is_meant(application, its)), None)
+        if application is None:
             return False
+        closed = self.closed[application]
         if trio.current_time() > closed.until_s:
             del self.closed[application]
             return False
@@ -163,11 +164,11 @@ class Sightings:
     # -- what there is ----------------------------------------------------------------------------
 
     def _jobs(self, application: str) -> list[tuple[str, JobRecord]]:
-        found = []
-        for id, record in self.tenure.records():
-            if application_of(self.tenure, record.type, record.application) == application:
-                found.append((id, record))
-        return found
+        return [
+            (id, record)
+            for id, record in self.tenure.records()
+            if is_meant(application, application_of(self.tenure, record.type, record.application))
+        ]
 
     def _sighting(self, question: Question, is_swept: bool) -> Sighting:
         tenure, application = self.tenure, question.application
@@ -207,7 +208,8 @@ class Sightings:
         """What may be the application's, for all that is known here."""
         coming = self.tenure.definitions.coming()
         busy["jobs about to be made"] += sum(
-            application_of(self.tenure, definition.type, definition.application) == application for definition in coming
+            is_meant(application, application_of(self.tenure, definition.type, definition.application))
+            for definition in coming
         )
         busy["messages whose job is looked up"] += sum(
             len(live.queue) for live in self.tenure.lives.values() if not live.exists()
@@ -228,6 +230,11 @@ class Sightings:
             for sender, (lane, n) in cursors
             if is_partition_sender(sender) and lane == self.host.incarnation
         }
+
+
+def is_meant(application: str, its: str) -> bool:
+    """Is `its` the application, or one of all that are meant?"""
+    return its == application or (application == EVERY and its != CONTROLLERS)
 
 
 def application_of(tenure: "Tenure", type: str, application: str) -> str:

@@ -314,3 +314,18 @@ async def test_workers_are_listed_and_waited_for(cluster: Cluster, client: tenur
     await client.wait(APP)
     assert (await client.state("worker")).ended == 1
     assert await client.workers(APP) == []
+
+
+@pytest.mark.tenure(nodes=2, partitions=8)
+async def test_all_nodes_end_when_all_that_was_accepted_is_finished(cluster: Cluster, client: tenure.Client) -> None:
+    await relays(client)
+    await client.schedule_many([(Slow, f"slow-{n}", {}) for n in range(8)])
+    await client.publish("relay-1", {"left": 20})
+    for n in range(8):
+        await client.publish(f"slow-{n}", 1)
+    assert await client.shutdown() == ["node-0", "node-1"]
+    assert await client.nodes() == []
+    await cluster.add_node()
+    assert await total(client) == 21 - 6
+    assert {(await client.state(f"slow-{n}")).done for n in range(8)} == {1}
+    assert await client.ask("relay-1", {"left": 0}) > 0  # inputs are let in again

@@ -13,6 +13,7 @@ import trio
 
 import tenure
 from tenure.connect import parse_cluster
+from tenure.jobs import spawning
 from tenure.scheduler import formats
 from tenure.scheduler.formats import FIRST
 from tenure.scheduler.grid.hazelcast import HazelcastGrid
@@ -96,6 +97,8 @@ def spawned() -> Iterator[list[int]]:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
+    for process in spawning._running:
+        process.wait(10)
 
 
 def command(app: Path) -> list[str]:

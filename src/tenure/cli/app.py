@@ -49,6 +49,7 @@ COMMANDS: list[tuple[str, str, cyclopts.Group, str]] = [
     ("undeploy", "phases:undeploy", OPERATE, "Remove the jobs of an application that has finished."),
     ("drain", "phases:drain", OPERATE, "Let nodes hand over all that they have; they stay."),
     ("stop", "phases:stop", OPERATE, "End nodes on which nothing runs."),
+    ("shutdown", "phases:shutdown", OPERATE, "Refuse inputs, finish what was accepted, and end all nodes."),
     ("workers", "phases:workers", OPERATE, "Activities of an application, and where they run."),
     ("upgrade", "upgrade:app", OPERATE, "Replace nodes by newer ones, some at a time, without stopping."),
     ("scale", "scale:app", OPERATE, "How large the cluster is and how busy; add nodes, remove nodes."),

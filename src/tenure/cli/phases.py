@@ -17,7 +17,7 @@ from tenure.cli.show import moment, print_json, print_table, say
 if TYPE_CHECKING:
     from tenure.scheduler.client import GridClient
 
-__all__ = ["drain", "stop", "undeploy", "wait", "workers"]
+__all__ = ["drain", "shutdown", "stop", "undeploy", "wait", "workers"]
 
 Timers = Literal["keep", "fire"]
 Within = Annotated[float | None, Parameter(show_default=False)]
@@ -192,6 +192,24 @@ def stop(
         return ids
 
     return _tell(_run(connection, run, teller), "stopped", dry_run, connection)
+
+
+def shutdown(*, timers: Timers = "keep", within: Within = None, connection: Connection = USUAL_CONNECTION) -> int:
+    """End all nodes, in phases: inputs of all applications are refused, what was accepted is finished, then nodes end.
+    Members stay, and keep all jobs for the nodes that come next.
+
+    Parameters
+    ----------
+    timers
+        Timers that are not due: keep them, or fire them first.
+    within
+        Give up after so many seconds without quiet; never, unless given. Then all goes on.
+    """
+    from tenure.clients.draining import shutdown
+
+    teller = Teller()
+    nodes = _run(connection, lambda client: shutdown(client, timers, teller, within), teller)
+    return _tell(nodes, "stopped", False, connection)
 
 
 def workers(application: str = "", /, *, node: str = "", connection: Connection = USUAL_CONNECTION) -> int:

@@ -261,6 +261,14 @@ class Client:
         Returns its id."""
         return await self._home.run(draining.stop, node, drain, on_wait, timeout_s)
 
+    async def shutdown(
+        self, *, timers: Timers = "keep", on_wait: Tell | None = None, timeout_s: float | None = None
+    ) -> list[str]:
+        """End all nodes, in phases: inputs of all applications are refused, what was accepted is waited for as by
+        `wait`, then the nodes go. Members stay, and keep all jobs for the nodes that come next. Given up before that,
+        all goes on. Returns the nodes that ended."""
+        return await self._home.run(draining.shutdown, timers, on_wait, timeout_s)
+
     async def workers(
         self, application: str = "", *, node: str = "", timeout_s: float | None = None
     ) -> list[WorkerView]:

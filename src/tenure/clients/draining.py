@@ -2,7 +2,7 @@
 
 import trio
 
-from tenure.clients.quiescing import Tell, workers
+from tenure.clients.quiescing import Tell, Timers, refusing, until_quiet, workers
 from tenure.clients.scaling import left, named, tell
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
@@ -10,8 +10,9 @@ from tenure.scheduler.errors import Mistake, NotDone, NotFinished
 from tenure.scheduler.grid.port import GridError
 from tenure.scheduler.nodes_seen import live_nodes, said_nodes
 from tenure.scheduler.orders import Order
+from tenure.scheduler.quiet import EVERY
 
-__all__ = ["check_takes_orders", "drain", "stop", "undrain"]
+__all__ = ["check_takes_orders", "drain", "shutdown", "stop", "undrain"]
 
 POLL_S = 0.1
 
@@ -120,3 +121,21 @@ async def _check_alone(client: GridClient, info: NodeInfo) -> None:
             f"{len(running)} activities run on the machine of {info.id}, and no other node is there ({which}): wait "
             "for them, or cancel them; or stop it with --drain, and let them report to their jobs from afar"
         )
+
+
+async def shutdown(
+    client: GridClient, timers: Timers = "keep", on_wait: Tell | None = None, timeout_s: float | None = None
+) -> list[str]:
+    """Refuse inputs, wait until all applications are quiet, then end all nodes. Returns them."""
+    async with refusing(client, EVERY) as rounds:
+        await until_quiet(rounds, timers, on_wait, timeout_s)
+        nodes = [info.id for info in await live_nodes(client.grid)]
+        for id in nodes:
+            check_takes_orders(await named(client.grid, id))
+        for id in nodes:
+            await tell(client.grid, id, Order(leave=True))
+        for id in nodes:
+            if on_wait is not None:
+                on_wait(f"the end of {id}")
+            await left(client.grid, id)
+    return nodes

@@ -1,7 +1,8 @@
 """Waiting until an application is quiet, and taking it away: rounds of questions to all partitions (see
 `tenure.scheduler.quiet`, which decides, and says what that promises)."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any, Literal, cast
 
@@ -14,7 +15,7 @@ from tenure.scheduler.errors import Mistake, NotDone, NotFinished, TenureError, 
 from tenure.scheduler.quiet import ROUNDS, Sighting, is_quiet, took_all, what_is_waited_for
 from tenure.scheduler.sightings import DIRECT, TOPICS, Question
 
-__all__ = ["Tell", "Timers", "jobs_of", "undeploy", "wait_quiet", "workers"]
+__all__ = ["Rounds", "Tell", "Timers", "jobs_of", "refusing", "undeploy", "until_quiet", "wait_quiet", "workers"]
 
 Tell = Callable[[str], None]
 """Is told, again and again, what is waited for."""
@@ -25,7 +26,7 @@ ANSWER_S = 30.0
 AT_ONCE_MAX = 64
 
 
-class _Rounds:
+class Rounds:
     """The questions to all partitions, one round after another."""
 
     def __init__(self, client: GridClient, application: str, *, close: bool) -> None:
@@ -89,6 +90,16 @@ class _Rounds:
             await self.ask()
 
 
+@asynccontextmanager
+async def refusing(client: GridClient, application: str) -> AsyncIterator[Rounds]:
+    """Rounds that close an application while they go on; at the end inputs are let in again."""
+    rounds = Rounds(client, application, close=True)
+    try:
+        yield rounds
+    finally:
+        await rounds.open()
+
+
 async def wait_quiet(
     client: GridClient,
     application: str,
@@ -97,15 +108,16 @@ async def wait_quiet(
     tell: Tell | None = None,
     timeout_s: float | None = None,
 ) -> Quiet:
-    rounds = _Rounds(client, application, close=close)
+    rounds = Rounds(client, application, close=close)
     try:
-        return await _until_quiet(rounds, timers, tell, timeout_s)
+        return await until_quiet(rounds, timers, tell, timeout_s)
     finally:
         if close:
             await rounds.open()
 
 
-async def _until_quiet(rounds: _Rounds, timers: Timers, tell: Tell | None, timeout_s: float | None) -> Quiet:
+async def until_quiet(rounds: Rounds, timers: Timers, tell: Tell | None, timeout_s: float | None) -> Quiet:
+    """Ask until it is decided. Raises `NotFinished`."""
     if timers not in ("keep", "fire"):
         raise Mistake(f"timers are to 'keep' or to 'fire', not {timers!r}")
     pause_s, asked = PAUSE_S, 0
@@ -126,7 +138,7 @@ async def _until_quiet(rounds: _Rounds, timers: Timers, tell: Tell | None, timeo
     )
 
 
-def _quiet(rounds: _Rounds, asked: int) -> Quiet:
+def _quiet(rounds: Rounds, asked: int) -> Quiet:
     last = rounds.last
     return {
         "application": rounds.application,
@@ -149,16 +161,13 @@ async def undeploy(
     timeout_s: float | None = None,
 ) -> int:
     """Returns how many jobs were removed."""
-    rounds = _Rounds(client, application, close=True)
-    try:
+    async with refusing(client, application) as rounds:
         if not now:
-            await _until_quiet(rounds, timers, tell, timeout_s)
+            await until_quiet(rounds, timers, tell, timeout_s)
         return await _remove_all(client, rounds, tell)
-    finally:
-        await rounds.open()
 
 
-async def _remove_all(client: GridClient, rounds: _Rounds, tell: Tell | None) -> int:
+async def _remove_all(client: GridClient, rounds: Rounds, tell: Tell | None) -> int:
     removed, failures = 0, list[TenureError]()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_keep_closed, rounds)
@@ -174,7 +183,7 @@ async def _remove_all(client: GridClient, rounds: _Rounds, tell: Tell | None) ->
     return removed
 
 
-async def _keep_closed(rounds: _Rounds) -> None:
+async def _keep_closed(rounds: Rounds) -> None:
     while True:
         await rounds.ask()
         await trio.sleep(PAUSE_MAX_S)

@@ -258,6 +258,14 @@ class SyncClient:
         Returns its id."""
         return self._home.run(draining.stop, node, drain, on_wait, timeout_s)
 
+    def shutdown(
+        self, *, timers: Timers = "keep", on_wait: Tell | None = None, timeout_s: float | None = None
+    ) -> list[str]:
+        """End all nodes, in phases: inputs of all applications are refused, what was accepted is waited for as by
+        `wait`, then the nodes go. Members stay, and keep all jobs for the nodes that come next. Given up before that,
+        all goes on. Returns the nodes that ended."""
+        return self._home.run(draining.shutdown, timers, on_wait, timeout_s)
+
     def workers(self, application: str = "", *, node: str = "", timeout_s: float | None = None) -> list[WorkerView]:
         """The activities of an application (of all, if none is named) that are wanted or under way; with `node`, those
         that run on its machine."""

@@ -24,7 +24,7 @@ from tenure.nodes.neighbours import Neighbours
 from tenure.scheduler import upgrades
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
-from tenure.scheduler.errors import Mistake, NotDone, UnknownNode, UpgradeStopped
+from tenure.scheduler.errors import Mistake, NotDone, UnknownNode, UpgradeStopped, UpgradeUnderWay
 from tenure.scheduler.grid.port import GridError
 from tenure.scheduler.nodes_seen import live_nodes, said_nodes
 from tenure.scheduler.orders import Order
@@ -36,6 +36,7 @@ STEP_S = 120.0
 WATCH_S = 3.0
 TOUCH_EVERY_S = 5.0
 POLL_S = 0.1
+END_S = 10.0
 
 
 async def plan_upgrade(client: GridClient, nodes: Sequence[str] | None) -> list[str]:
@@ -80,9 +81,13 @@ async def upgrade(
         raise UnknownNode("no node lives: start one, there is nothing to upgrade")
     work = _Upgrade(client, command, old, watch_s, None if log_folder is None else Path(log_folder), on_step)
     work.step_s = STEP_S if timeout_s is None else timeout_s
-    while work.plan.left:
-        await work.replace(work.plan.left[:at_once])
-    await work.done()
+    is_done = False
+    try:
+        while work.plan.left:
+            await work.replace(work.plan.left[:at_once])
+        is_done = True
+    finally:
+        await work.end(is_done)
     return work.plan.replaced
 
 
@@ -221,14 +226,18 @@ class _Upgrade:
             )
         os.kill(info.pid, signal.SIGTERM)
 
-    async def done(self) -> None:
-        """All have been replaced."""
-        with trio.move_on_after(self.step_s):
+    async def end(self, is_done: bool) -> None:
+        """All have been replaced, or what is left is left to whoever comes next."""
+        with trio.move_on_after(END_S, shield=True):
             while True:
                 try:
-                    return await forget_plan(self.grid)
+                    if is_done:
+                        return await forget_plan(self.grid)
+                    return await keep_plan(self.grid, self.plan.touched(0), 0)
                 except GridError:
                     await trio.sleep(POLL_S)
+                except UpgradeUnderWay:
+                    return None  # the plan is another's
 
     # -- small things -----------------------------------------------------------------------------
 

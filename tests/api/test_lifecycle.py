@@ -1,0 +1,91 @@
+"""The lifecycle controller: instructions become commands, one after another; how they ended is kept and told."""
+
+from typing import Any
+
+import pytest
+import trio
+
+import tenure
+from tenure.jobs.lifecycle import Load, ScaleDown, ScaleUp, Shutdown, Snapshot, Undeploy, Upgrade, arguments_of
+from tenure.scheduler.jobtype import JobType, Registry, registry
+from tenure.testing import Cluster
+
+
+@pytest.mark.parametrize(
+    ("instruction", "arguments"),
+    [
+        (Snapshot(url="s3://x"), ["snapshot", "s3://x"]),
+        (Snapshot(url="s3://x", options=["--verify"]), ["snapshot", "s3://x", "--verify"]),
+        (Load(url="/srv/x"), ["restore", "/srv/x"]),
+        (ScaleUp(nodes=2, spawn="tenure node a.py"), ["scale", "--to", "5", "--spawn", "tenure node a.py"]),
+        (ScaleDown(), ["scale", "--to", "2"]),
+        (Upgrade(spawn="x"), ["upgrade", "--spawn", "x", "--at-once", "1"]),
+        (Undeploy(application="shop", timers="fire"), ["undeploy", "shop", "--timers", "fire"]),
+        (Shutdown(), ["shutdown", "--timers", "keep"]),
+    ],
+)
+def test_each_instruction_is_a_command(instruction: Any, arguments: list[str]) -> None:
+    assert arguments_of(instruction, nodes=3) == arguments
+
+
+@pytest.mark.parametrize("instruction", [ScaleDown(nodes=3), ScaleDown(nodes=0), Undeploy(application="tenure")])
+def test_what_can_not_be_is_refused(instruction: Any) -> None:
+    with pytest.raises(tenure.Mistake):
+        arguments_of(instruction, nodes=3)
+
+
+class Listener(tenure.Job):
+    """Hears how instructions ended."""
+
+    heard: list[str] = []
+
+    def on_message(self, ctx: tenure.Context, message: dict[str, Any]) -> None:
+        self.heard.append(f"{message['do']} {message['status']}")
+
+
+TYPES = Registry(*registry, JobType("lifecycle-listener", Listener))
+
+
+@pytest.mark.tenure(nodes=2, app=TYPES)
+async def test_instructions_are_carried_out_one_after_another_whoever_owns_them(cluster: Cluster) -> None:
+    async with cluster.client(registry=TYPES) as client:
+        await client.schedule("tenure.lifecycle", id="lifecycle")
+        await client.schedule("lifecycle-listener", id="listener")
+        first = await client.ask("lifecycle", {"do": "snapshot", "url": "s3://x", "tell": "listener"})
+        second = await client.ask("lifecycle", {"do": "load", "url": "s3://x", "tell": "listener"})
+        assert (first, second) == ({"started": "run-1"}, {"queued": 1})
+        run = await cluster.launched()
+        assert (run.kind, run.work) == ("tenure", {"arguments": ["snapshot", "s3://x"]})
+        await cluster.kill(int((await client.describe("lifecycle"))["node"].removeprefix("node-")))
+        await trio.sleep(5)
+        await run.succeed()
+        run = await cluster.launched()
+        assert run.work == {"arguments": ["restore", "s3://x"]}
+        await run.fail("RestoreRefused: there are jobs")
+        await trio.sleep(10)
+        state = await client.state("lifecycle")
+        assert [(done.do, done.status) for done in state.done] == [("snapshot", "succeeded"), ("load", "failed")]
+        assert state.done[1].error == "RestoreRefused: there are jobs"  # once: it is not tried again
+        assert (state.doing, state.tell, state.current) == ([], [], "")
+        assert (await client.state("listener")).heard == ["snapshot succeeded", "load failed"]
+
+
+@pytest.mark.tenure(nodes=1, app=TYPES)
+async def test_what_is_under_way_can_be_given_up_and_what_waits_is_forgotten(cluster: Cluster) -> None:
+    async with cluster.client(registry=TYPES) as client:
+        await client.schedule("tenure.lifecycle", id="lifecycle")
+        for nodes in (1, 2):
+            await client.ask("lifecycle", {"do": "scale_up", "nodes": nodes, "spawn": "true"})
+        run = await cluster.launched()
+        assert run.work == {"arguments": ["scale", "--to", "2", "--spawn", "true"]}
+        assert await client.ask("lifecycle", {"do": "give_up"}) == {"cancelled": True}
+        await run.told_to_end()
+        await trio.sleep(3)
+        state = await client.state("lifecycle")
+        assert [(done.do, done.status) for done in state.done] == [("scale_up", "cancelled")]
+        assert (state.doing, state.queued, state.current) == ([], [], "")
+        with pytest.raises(tenure.WrongType, match="do"):
+            await client.publish("lifecycle", {"do": "dance"})
+        refused = await client.ask("lifecycle", {"do": "scale_down"})
+        assert "one must stay" in refused["refused"]
+        assert (await client.state("lifecycle")).done[-1].status == "refused"
