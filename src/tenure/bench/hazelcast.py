@@ -5,7 +5,6 @@ from typing import Any
 
 from tenure.bench.latency import measure_latency
 from tenure.bench.pauses import measure_handoff, measure_member_kill, measure_node_kill
-from tenure.bench.scaling import measure_autoscale, measure_member_change
 from tenure.bench.startup import measure_startup
 from tenure.bench.throughput import measure_throughput
 from tenure.bench.timers import measure_timers
@@ -19,7 +18,5 @@ MEASUREMENTS: dict[str, Callable[[], Awaitable[dict[str, Any]]]] = {
     "handoff": measure_handoff,
     "node-kill": measure_node_kill,
     "member-kill": measure_member_kill,
-    "member-change": measure_member_change,
-    "autoscale": measure_autoscale,
     "startup": measure_startup,
 }

@@ -22,6 +22,8 @@ __all__ = ["PARTS", "main"]
 
 TIMEOUT_S = 1200.0
 PARTS = {
+    "member-change": "scaling:measure_member_change",
+    "autoscale": "scaling:measure_autoscale",
     "snapshot": "snapshots:measure",
 }
 """name -> module of this package, and its function"""
