@@ -1,9 +1,10 @@
 """Entry listeners: lane slots and definitions that came into partitions of the paired member."""
 
 from tenure.scheduler.grid.port import EntryEvent
+from tenure.scheduler.keys import HEAD
 from tenure.scheduler.node import Node
 
-__all__ = ["DefinitionEntries", "InboxEntries"]
+__all__ = ["DefinitionEntries", "HeadEntries", "InboxEntries"]
 
 
 class InboxEntries:
@@ -21,6 +22,19 @@ class InboxEntries:
                     tenure.offer_slot(key, value)
                 elif (heard := opening.get(partition)) is not None:
                     heard.slots[key] = value
+
+
+class HeadEntries:
+    """A head that was written says, in a handoff, that its partition was closed or opened."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def __call__(self, events: list[EntryEvent]) -> None:
+        ring = self.node.handoffs.ring
+        for _, partition, key, value in events:
+            if value is not None and key == HEAD:
+                ring(partition, value)
 
 
 class DefinitionEntries:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tenure.listeners.entries import DefinitionEntries, InboxEntries
+from tenure.listeners.entries import DefinitionEntries, HeadEntries, InboxEntries
 from tenure.listeners.ownership import OwnershipChanges
 from tenure.scheduler.assignment import ASSIGNMENT
 from tenure.scheduler.grid.port import Map
@@ -18,6 +18,7 @@ async def listening(node: Node) -> AsyncIterator[None]:
     grid = node.grid
     async with (
         grid.listen(Map.INBOX, InboxEntries(node), removals=False),
+        grid.listen(Map.HEADS, HeadEntries(node), removals=False),
         grid.listen(Map.JOBS, DefinitionEntries(node), removals=False),
         grid.listen(Map.NODES, lambda events: node.look(), key=(0, ASSIGNMENT), removals=False),
         grid.watch_ownership(OwnershipChanges(node)),

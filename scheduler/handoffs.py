@@ -11,18 +11,21 @@ All of it only saves time. Who takes part without knowing the order is served as
 
 from bisect import bisect_left, insort
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import trio
 
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.keys import journal_key
+from tenure.scheduler.wire import encode
 
 if TYPE_CHECKING:
     from tenure.scheduler.node import Node
     from tenure.scheduler.serving import Serving
 
-__all__ = ["Handoffs"]
+__all__ = ["Bell", "Handoffs"]
 
 STEP_S = 0.25
 """The next one goes after so long if this one does not close: a turn that takes its time holds up nobody else."""
@@ -34,6 +37,26 @@ READ_AHEAD = 2
 """So many times what goes at once is read by the taker in advance."""
 
 
+class Bell:
+    """Rings when a partition's head is written; also for who listens only afterwards."""
+
+    def __init__(self) -> None:
+        self._rung, self._head = trio.Event(), b""
+
+    def ring(self, head: bytes) -> None:
+        self._head = head
+        self._rung.set()
+
+    async def wait(self, patience_s: float) -> bytes | None:
+        """The head as it was last written since the last look, or None if it was not for so long."""
+        with trio.move_on_after(patience_s):
+            await self._rung.wait()
+        head, rung = self._head, self._rung.is_set()
+        if rung:
+            self._rung = trio.Event()
+        return head if rung else None
+
+
 class Handoffs:
     """One node's, in both directions."""
 
@@ -42,10 +65,31 @@ class Handoffs:
         self._to_give: dict[int, tuple[Serving, str]] = {}
         self._giving: set[int] = set()
         self._version, self._since_s = 0, 0.0
+        self._bells: dict[int, Bell] = {}
         self._givers: dict[int, str] = {}
         """partition that we wait for -> who has it now, as far as we know"""
         self._lines: dict[str, list[int]] = defaultdict(list)
         """the same the other way round, in order"""
+
+    # -- bells ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def bell(self, partition: int) -> Iterator["Bell"]:
+        """While open, it rings when the partition's head is written.
+
+        Givers write it once more when they close, takers claim it when they have opened: each tells the other.
+        """
+        bell = self._bells[partition] = Bell()
+        try:
+            yield bell
+        finally:
+            if self._bells.get(partition) is bell:
+                del self._bells[partition]
+
+    def ring(self, partition: int, head: bytes) -> None:
+        """The partition's head was written."""
+        if (bell := self._bells.get(partition)) is not None:
+            bell.ring(head)
 
     # -- giving -----------------------------------------------------------------------------------
 
@@ -93,12 +137,12 @@ class Handoffs:
         journal = serving.journal
         if journal is None or journal.state.closed_for is None:
             return
-        key = journal_key(journal.slot)
+        key, ours = journal_key(journal.slot), encode(journal.head)
         try:
-            while True:
-                if await self.node.grid.get(Map.JOURNAL, serving.partition, key) is not None:
-                    return
-                await trio.sleep(self.settings.handoff_poll_s)
+            with self.bell(serving.partition) as bell:
+                while await self.node.grid.get(Map.JOURNAL, serving.partition, key) is None:
+                    while await bell.wait(self.settings.handoff_poll_s) == ours:
+                        pass  # that was our own
         except GridError:
             pass
 
@@ -119,12 +163,12 @@ class Handoffs:
             if not self._lines[giver]:
                 del self._lines[giver]
 
-    async def come_near(self, partition: int) -> None:
+    async def come_near(self, partition: int, bell: Bell) -> None:
         """Until it is about to come."""
         while True:
             if self._rounds(partition) < READ_AHEAD or not self.node.is_alive(self._givers[partition]):
                 return
-            await trio.sleep(self.pause_s(partition))
+            await bell.wait(self.pause_s(partition))
 
     def pause_s(self, partition: int) -> float:
         """After how long to look again whether it has been closed: not before its turn can come."""

@@ -28,7 +28,7 @@ from tenure.scheduler.wire import Head, ImageRef, Record, RecordKind, decode, en
 
 __all__ = ["Journal", "TenureOver"]
 
-READ_AHEAD = 32
+READ_FIRST, READ_AHEAD = 8, 32
 
 
 class TenureOver(Exception):
@@ -66,6 +66,8 @@ class Journal:
         self.seen: set[str] = set()
         """The ids of all records that were replayed since the head."""
         self.damaged_at: int | None = None
+        self._batch = 1
+        """So many slots are asked for first, in the next look."""
         self._moving = False
         """Is the head on its way from one value to another?"""
         self.closed_before = True
@@ -156,8 +158,12 @@ class Journal:
                 attempt += 1
                 await self.pause(attempt)
 
+    def expect_more(self) -> None:
+        """The next look will find records: ask for several at once."""
+        self._batch = READ_FIRST
+
     async def _slots(self) -> AsyncGenerator[bytes, None]:
-        batch = 1
+        batch, self._batch = self._batch, 1
         while True:
             keys = [journal_key(self.slot + n) for n in range(batch)]
             found = await self.grid.get_all(Map.JOURNAL, self.partition, keys)
@@ -207,7 +213,11 @@ class Journal:
         self.bytes_since_image += len(stored)
 
     async def _confirm_tail(self) -> bool:
-        """Write the last replayed record again: its writer may have left it without a backup."""
+        """Write the last replayed record again: its writer may have left it without a backup.
+
+        Before the opening, not beside it: the next opener confirms only the opening, and would rely on a tail that
+        nobody has confirmed.
+        """
         attempt = 0
         while self.tail is not None:
             slot, stored = self.tail
@@ -232,6 +242,14 @@ class Journal:
             return
         if stored is not None and stored != self._stored_head:
             await self.read()
+
+    async def ring(self) -> None:
+        """Write the head as it is: those who wait for it hear that, or find by themselves what there is to find."""
+        stored = encode(self.head)
+        try:
+            await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, stored, stored)
+        except GridError:
+            pass
 
     async def still_ours(self) -> bool:
         """Is the head still the one that we claimed? Not, if another has opened or the partition was lost."""

@@ -367,13 +367,14 @@ class Node:
     def _hear(self) -> None:
         """Where members have no node of their own, their partitions' events must come to us all the same."""
         ownership = self.grid.ownership()
-        mine = zip(ownership.primaries, self.assignment.owners, strict=False)
-        members = frozenset(
-            m for m, owner in mine if m is not None and owner == self.host.node and m != ownership.paired
-        )
+        me, served = self.host.node, self._serving  # those, too, that are another's by now, until they are handed over
+        members: set[str] = set()
+        for partition, (primary, owner) in enumerate(zip(ownership.primaries, self.assignment.owners, strict=False)):
+            if primary is not None and primary != ownership.paired and (owner == me or partition in served):
+                members.add(primary)
         if members != self._heard:
-            self._heard = members
-            self.grid.hear(members)
+            self._heard = frozenset(members)
+            self.grid.hear(self._heard)
 
     def _mind_strange_jobs(self) -> None:
         """Partitions with jobs that others can run, and we can't, are theirs."""

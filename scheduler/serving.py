@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from tenure.scheduler.errors import Final, UnreadableFormat
+from tenure.scheduler.handoffs import Bell
 from tenure.scheduler.heard import Heard
 from tenure.scheduler.journal import Journal, TenureOver
 from tenure.scheduler.state import PartitionState
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Serving"]
 
-STILL_S = 0.1
+STILL_S = 0.5
 """A journal that is followed and stands still for so long may have been cleared from under its follower."""
 
 
@@ -61,8 +62,8 @@ class Serving:
             encode=host.formats.encode,
         )
         try:
-            with self._opening:
-                await self._await_turn(journal)
+            with self._opening, self.node.handoffs.bell(self.partition) as bell:
+                await self._await_turn(journal, bell)
             if self._successor is not None:
                 return
             heard = await self._open(journal)
@@ -105,13 +106,13 @@ class Serving:
             raise failure
         return heard
 
-    async def _await_turn(self, journal: Journal) -> None:
+    async def _await_turn(self, journal: Journal, bell: Bell) -> None:
         """Until the last owner has closed, is gone, or has had time enough."""
         handoffs = self.node.handoffs
         handoffs.expect(self.partition)
         try:
             deadline_s = trio.current_time() + handoffs.patience_s(self.partition)
-            await handoffs.come_near(self.partition)
+            await handoffs.come_near(self.partition, bell)
             await journal.read()
             progress = journal.slot, trio.current_time()
             while True:
@@ -123,7 +124,8 @@ class Serving:
                     progress = -1, trio.current_time()
                 if self._is_free(journal.state) or trio.current_time() >= deadline_s:
                     return
-                await trio.sleep(handoffs.pause_s(self.partition))
+                if await bell.wait(handoffs.pause_s(self.partition)) is not None:
+                    journal.expect_more()
         finally:
             handoffs.expected(self.partition)
 

@@ -29,9 +29,9 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     Wrongly so costs a handoff, no more. One whose process has ended on the same machine is not waited for."""
     handoff_deadline_s: float = 10.0
     """So long does a new owner wait for the closing record of one that is alive, before it opens by force."""
-    handoff_poll_s: float = 0.02
-    """How often it looks for that record. Only during handoffs."""
-    handoffs_at_once: int = 32
+    handoff_poll_s: float = 0.1
+    """How often it looks for that record, if no event tells of it. Only during handoffs."""
+    handoffs_at_once: int = 12
     """So many partitions are handed to living nodes at the same time; the others are served until it is their turn."""
     drain_deadline_s: float = 5.0
     """Running turns may finish until then; later they are cancelled, and run again elsewhere."""

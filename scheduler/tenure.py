@@ -478,7 +478,9 @@ class Tenure:
     async def _finish(self) -> None:
         """The end of a tenure that was closed: nothing runs, all is committed; say who may go on."""
         assert self._closing is not None
-        await self.commit(RecordKind.CLOSING, self._closing)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.journal.ring)  # sent behind the closing record, not after its acknowledgement
+            await self.commit(RecordKind.CLOSING, self._closing)
 
     # -- sweeping ---------------------------------------------------------------------------------
 

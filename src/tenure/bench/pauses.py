@@ -9,6 +9,7 @@ Two things are looked at, and the longer counts:
 What happened before the event is not counted; it is shown as the calm pause.
 """
 
+import gc
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -70,6 +71,8 @@ async def measure_pause(name: str, members: int, event: Event) -> dict[str, Any]
         await schedule(client, "bench-gauge", ids)
         load = Load(client, ids)
         probes = Probes(client, ids)
+        gc.collect()
+        gc.freeze()  # this process, which only measures, would stop for its own full collections
         async with trio.open_nursery() as nursery:
             load_ended = trio.Event()
             nursery.start_soon(load.run, load_ended)

@@ -12,6 +12,7 @@ from tenure.scheduler.assignment import NODE_PREFIX, NodeInfo
 from tenure.scheduler.cluster import find_or_form
 from tenure.scheduler.grid.memory import MemoryCluster, MemoryGrid
 from tenure.scheduler.grid.port import Map
+from tenure.scheduler.handoffs import Handoffs
 from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import Job, JobType, Registry
 from tenure.scheduler.node import Node
@@ -28,15 +29,15 @@ class Sleeper(Job):
 class Nodes:
     """Nodes of one memory grid, in this trio run."""
 
-    def __init__(self, nursery: trio.Nursery, **settings: object) -> None:
-        self.cluster = MemoryCluster(partitions=PARTITIONS, members=1, backups=0)
+    def __init__(self, nursery: trio.Nursery, members: int = 1, **settings: object) -> None:
+        self.cluster = MemoryCluster(partitions=PARTITIONS, members=members, backups=0)
         self.nursery = nursery
         self.settings = NodeSettings(**settings)  # type: ignore[arg-type]
         self.grids: dict[str, MemoryGrid] = {}
         self.scopes: dict[str, trio.CancelScope] = {}
 
-    async def add(self, name: str, neighbours: "Obituaries | None" = None) -> Node:
-        grid = self.grids[name] = self.cluster.connect()
+    async def add(self, name: str, neighbours: "Obituaries | None" = None, member: str | None = None) -> Node:
+        grid = self.grids[name] = self.cluster.connect(member=member)
         formed = await find_or_form(grid, "f")
         registry = Registry()
         registry.add(JobType("sleeper", Sleeper))
@@ -76,9 +77,9 @@ class Obituaries:
 
 
 @asynccontextmanager
-async def nodes(**settings: object) -> AsyncIterator[Nodes]:
+async def nodes(members: int = 1, **settings: object) -> AsyncIterator[Nodes]:
     async with trio.open_nursery() as nursery:
-        yield Nodes(nursery, **settings)
+        yield Nodes(nursery, members, **settings)
         nursery.cancel_scope.cancel()
 
 
@@ -136,6 +137,46 @@ async def test_a_partition_is_closed_only_when_its_successor_knows(
         await until(lambda: len(second.tenures) == PARTITIONS // 2)
     assert knew
     assert all(knew)
+
+
+@pytest.mark.parametrize("are_events_heard", [True, False])
+async def test_closings_and_openings_are_heard_of_and_found_by_looking_if_not(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, are_events_heard: bool
+) -> None:
+    if not are_events_heard:
+        monkeypatch.setattr(Handoffs, "ring", lambda self, partition, head: None)
+    poll_s = 0.8
+    async with nodes(handoffs_at_once=4, handoff_poll_s=poll_s) as crew:
+        first, second = await crew.add("a"), await crew.add("b")
+        await until(lambda: len(first.tenures) == len(second.tenures) == PARTITIONS // 2)
+        began_s = trio.current_time()
+        await first.drain()
+        await until(lambda: len(second.tenures) == PARTITIONS)
+        took_s = trio.current_time() - began_s
+    rounds = PARTITIONS // 2 // 4
+    assert (took_s < rounds * poll_s / 2) == are_events_heard
+
+
+async def test_what_is_not_handed_over_yet_is_still_heard_of(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both nodes are paired with one member: of the other's partitions they hear because they ask to."""
+    deaf: list[int] = []
+    real = Node._apply
+
+    def apply(self: Node) -> None:
+        real(self)
+        primaries, paired = self.grid.ownership().primaries, self.grid.ownership().paired
+        deaf.extend(p for p in self._serving if primaries[p] != paired and primaries[p] not in self._heard)
+
+    async with nodes(members=2, handoffs_at_once=2) as crew:
+        member = crew.cluster.members[0]
+        first, second = await crew.add("a", member=member), await crew.add("b", member=member)
+        await until(lambda: len(first.tenures) == len(second.tenures) == PARTITIONS // 2)
+        monkeypatch.setattr(Node, "_apply", apply)
+        await first.drain()
+        await until(lambda: len(second.tenures) == PARTITIONS)
+    assert not deaf
 
 
 async def test_a_drained_node_hands_over_everything_also_to_one_that_never_says_what_it_knows(
