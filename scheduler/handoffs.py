@@ -19,7 +19,6 @@ import trio
 
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.keys import journal_key
-from tenure.scheduler.wire import encode
 
 if TYPE_CHECKING:
     from tenure.scheduler.node import Node
@@ -137,7 +136,7 @@ class Handoffs:
         journal = serving.journal
         if journal is None or journal.state.closed_for is None:
             return
-        key, ours = journal_key(journal.slot), encode(journal.head)
+        key, ours = journal_key(journal.slot), journal.stored_head
         try:
             with self.bell(serving.partition) as bell:
                 while await self.node.grid.get(Map.JOURNAL, serving.partition, key) is None:

@@ -55,7 +55,8 @@ class Journal:
         self.new_id, self.random, self.report = new_id, random, report
         self.state = PartitionState()
         self.head = Head(formation, 0)
-        self._stored_head = b""
+        self.stored_head = b""
+        """As it stands in the grid, as far as we know."""
         """Its very bytes: another version may write the same head with others."""
         self.slot = 0
         """The slot to be looked at, or written, next."""
@@ -107,7 +108,7 @@ class Journal:
                 stored = await self.grid.get(Map.HEADS, self.partition, HEAD)
                 head = decode(stored, Head) if stored is not None else None
                 if head is not None and head.formation == self.formation and await self._read_image(head):
-                    self._stored_head = stored or b""
+                    self.stored_head = stored or b""
                     return
                 problem = (
                     "its head is missing"
@@ -240,12 +241,12 @@ class Journal:
             stored = await self.grid.get(Map.HEADS, self.partition, HEAD)
         except GridError:
             return
-        if stored is not None and stored != self._stored_head:
+        if stored is not None and stored != self.stored_head:
             await self.read()
 
     async def ring(self) -> None:
         """Write the head as it is: those who wait for it hear that, or find by themselves what there is to find."""
-        stored = encode(self.head)
+        stored = self.stored_head
         try:
             await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, stored, stored)
         except GridError:
@@ -255,10 +256,10 @@ class Journal:
         """Is the head still the one that we claimed? Not, if another has opened or the partition was lost."""
         if self._moving:
             return True  # the move itself will tell
-        stored = self._stored_head
+        stored = self.stored_head
         if await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, stored, stored):
             return True
-        return self._moving or stored != self._stored_head
+        return self._moving or stored != self.stored_head
 
     # -- committing -------------------------------------------------------------------------------
 
@@ -349,7 +350,7 @@ class Journal:
 
     async def _move_head(self, head: Head) -> bool:
         """Compare-and-set from the head that we know. False: it is another's."""
-        old, new = self._stored_head, self._encode(head)
+        old, new = self.stored_head, self._encode(head)
         attempt, self._moving = 0, True
         try:
             while True:
@@ -362,7 +363,7 @@ class Journal:
                 except GridError:
                     attempt += 1
                     await self.pause(attempt)
-            self.head, self._stored_head = head, new
+            self.head, self.stored_head = head, new
             return True
         finally:
             self._moving = False
