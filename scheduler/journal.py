@@ -56,7 +56,6 @@ class Journal:
         self.state = PartitionState()
         self.head = Head(formation, 0)
         self.stored_head = b""
-        """As it stands in the grid, as far as we know."""
         """Its very bytes: another version may write the same head with others."""
         self.slot = 0
         """The slot to be looked at, or written, next."""
