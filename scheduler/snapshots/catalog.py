@@ -7,7 +7,7 @@ from typing import NamedTuple
 import trio
 
 from tenure.scheduler.errors import Mistake
-from tenure.scheduler.snapshots.errors import SnapshotDamaged, UnknownSnapshot
+from tenure.scheduler.snapshots.errors import SnapshotDamaged, UnknownSnapshot, one_of_them
 from tenure.scheduler.snapshots.form import (
     BucketRef,
     Manifest,
@@ -131,9 +131,10 @@ class Catalog:
                 except SnapshotDamaged as error:
                     problems.append(f"partition {partition}: {error}")
 
-        async with trio.open_nursery() as nursery:
-            for partition in range(manifest.partition_count):
-                nursery.start_soon(look, partition)
+        with one_of_them():
+            async with trio.open_nursery() as nursery:
+                for partition in range(manifest.partition_count):
+                    nursery.start_soon(look, partition)
         if not problems:
             problems += _disagreements(parts)
             if jobs != manifest.jobs:

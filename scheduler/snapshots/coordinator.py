@@ -16,10 +16,9 @@ from msgspec.structs import replace
 
 from tenure.scheduler.assignment import NODE_PREFIX, NodeInfo
 from tenure.scheduler.cluster import Cluster, find
-from tenure.scheduler.errors import TenureError
 from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.snapshots.catalog import Catalog
-from tenure.scheduler.snapshots.errors import SnapshotFailed, SnapshotUnderWay
+from tenure.scheduler.snapshots.errors import SnapshotFailed, SnapshotUnderWay, one_of_them
 from tenure.scheduler.snapshots.form import Manifest, PartRef, manifest_path
 from tenure.scheduler.snapshots.request import CHANNEL, CUT, REQUEST, Channel, Cut, Phase, Request
 from tenure.scheduler.snapshots.stores import Store
@@ -103,20 +102,22 @@ class _Coordinator:
         await self._begin(base)
         taken_ms = self.now_ms()
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._keep_beating)
-                await self._await(lambda cut: True, POLL_S)
-                await self._tell_channels()
-                await self._await(lambda cut: bool(cut.part), STORED_POLL_S)
-                await self._check_nodes()  # one that does not mark its slots may have owned a partition meanwhile
-                nursery.cancel_scope.cancel()
+            with one_of_them():
+                await self._go_on()
             manifest = self._manifest(name, taken_ms, cluster, trio.current_time() - began_s)
             await self.catalog.add(manifest)
-        except* _AttemptFailed as failed:
-            raise _first(failed) from None
         finally:
             await self._end()
         return manifest
+
+    async def _go_on(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_beating)
+            await self._await(lambda cut: True, POLL_S)
+            await self._tell_channels()
+            await self._await(lambda cut: bool(cut.part), STORED_POLL_S)
+            await self._check_nodes()  # one that does not mark its slots may have owned a partition meanwhile
+            nursery.cancel_scope.cancel()
 
     def _manifest(self, name: str, taken_ms: int, cluster: Cluster, duration_s: float) -> Manifest:
         cuts = [self.cuts[partition] for partition in range(self.grid.partition_count)]
@@ -275,11 +276,3 @@ def channels_of(cuts: dict[int, Cut]) -> dict[int, dict[int, int]]:
             if cuts[receiver].cursors.get(sender, 0) < end:
                 found.setdefault(receiver, {})[sender] = end
     return found
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    first: BaseException = group
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    assert isinstance(first, _AttemptFailed | TenureError)
-    return first

@@ -1,5 +1,10 @@
 """What snapshots and restoring refuse or report."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import trio
+
 from tenure.scheduler.errors import Final, Mistake, TryAgain
 
 __all__ = [
@@ -10,6 +15,7 @@ __all__ = [
     "SnapshotUnderWay",
     "StoreFailed",
     "UnknownSnapshot",
+    "one_of_them",
 ]
 
 
@@ -39,3 +45,18 @@ class NotRestorable(Mistake):
 
 class BadLocation(Mistake):
     """This is no place for snapshots, or a package is missing to reach it."""
+
+
+@contextmanager
+def one_of_them() -> Iterator[None]:
+    """Several things are done at once in here: the first error that comes out of it comes alone."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        _, errors = group.split(trio.Cancelled)
+        if errors is None:
+            raise
+        first: BaseException = errors
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from None

@@ -22,7 +22,7 @@ from tenure.scheduler.formats import FIRST, format_of
 from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.settings import CLUSTER_KNOWN_S, NodeSettings
 from tenure.scheduler.snapshots.catalog import Catalog
-from tenure.scheduler.snapshots.errors import NotRestorable, SnapshotDamaged
+from tenure.scheduler.snapshots.errors import NotRestorable, SnapshotDamaged, one_of_them
 from tenure.scheduler.snapshots.form import Manifest
 from tenure.scheduler.snapshots.founding import Founding
 from tenure.scheduler.snapshots.rehash import Rehash, Restored, is_wanted, type_of
@@ -82,7 +82,8 @@ async def restore_snapshot(
     interrupted, nodes keep out until it is run again."""
     options = options or RestoreOptions()
     manifest = await Catalog(store).read(options.name)
-    return await _Restorer(grid, store, now_ms, options, manifest).run()
+    with one_of_them():
+        return await _Restorer(grid, store, now_ms, options, manifest).run()
 
 
 class _Restorer:

@@ -158,13 +158,18 @@ class Memory(Store):
 
     def __init__(self) -> None:
         self.content: dict[str, bytes] = {}
+        self.slow_s, self.age_s, self.broken = 0.0, 0.0, False
+        self.seen: set[str] = set()
+        """For tests to note what they have seen."""
 
     async def write(self, path: str, content: bytes) -> None:
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(self.slow_s)
+        if self.broken:
+            raise StoreFailed(f"{path}: the place is broken")
         self.content[path] = content
 
     async def read(self, path: str) -> bytes:
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(self.slow_s)
         if path not in self.content:
             raise Missing(f"{path} is missing")
         return self.content[path]
@@ -172,7 +177,7 @@ class Memory(Store):
     async def files(self, folder: str) -> list[Stored]:
         await trio.lowlevel.checkpoint()
         below = sorted(path for path in self.content if path.startswith(f"{folder}/"))
-        return [Stored(path, len(self.content[path]), 0.0) for path in below]
+        return [Stored(path, len(self.content[path]), self.age_s) for path in below]
 
     async def delete(self, path: str) -> None:
         await trio.lowlevel.checkpoint()

@@ -96,11 +96,15 @@ def _command(error: BaseException) -> str:
     return "".join(f"{part} " for part in chain)
 
 
+NO_USAGE = ("DuplicateJob", "NotRestorable", "PickledJobsRefused", "StateTooLarge")
+"""The command was right; what there is stands against it."""
+
+
 def _code_of(error: BaseException, known: ModuleType) -> Exit:
     name = type(error).__name__
     if name in ("CannotConnect", "GridGone", "NotDone"):
         return Exit.UNREACHABLE
-    if isinstance(error, known.Mistake) and name not in ("DuplicateJob", "PickledJobsRefused", "StateTooLarge"):
+    if isinstance(error, known.Mistake) and name not in NO_USAGE:
         return Exit.USAGE
     return Exit.FAILED
 

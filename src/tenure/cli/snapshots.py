@@ -1,0 +1,275 @@
+"""Commands for snapshots: take, schedule, list, verify, export, restore."""
+
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import cyclopts
+from cyclopts import Parameter
+
+from tenure.cli.connection import connected, connected_grid
+from tenure.cli.ends import Exit, Usage
+from tenure.cli.options import USUAL_CONNECTION, USUAL_OUTPUT, Connection, Output
+from tenure.cli.show import as_json, moment, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from tenure.scheduler.snapshots.catalog import Catalog
+
+__all__ = ["app", "restore", "snapshot"]
+
+T = TypeVar("T")
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+Flag = Annotated[bool, Parameter(negative="")]
+
+
+def snapshot(
+    url: str,
+    /,
+    *,
+    every: str | None = None,
+    keep: int = 0,
+    stop: Flag = False,
+    connection: Connection = USUAL_CONNECTION,
+) -> int:
+    """Take a snapshot of all jobs, while they go on.
+
+    Parameters
+    ----------
+    url
+        Where to: a directory that all nodes see under the same path, or s3://… and the like (with tenure[snapshots]).
+    every
+        Take one now and again after so long, like 30m or 1d: by a job, whoever comes and goes.
+    keep
+        Keep so many there, the newest; 0: all.
+    stop
+        Take no more by schedule. Those that are there stay.
+    """
+    where = location(url)
+    if stop and every:
+        raise Usage("Say --every to begin or --stop to end, not both.")
+    if every or stop:
+        return _schedule(where, _seconds(every) if every else 0.0, keep, connection)
+
+    async def run() -> dict[str, Any]:
+        from tenure.scheduler.snapshots import calls
+
+        async with connected(connection) as client:
+            return await calls.snapshot(client, where, keep=keep)
+
+    taken = _run(run)
+    if connection.json:
+        print_json(taken)
+    else:
+        say(
+            f"Snapshot {taken['name']}: {_jobs(taken['jobs'])}, {_size(taken['size_bytes'])}, of which "
+            f"{_size(taken['written_bytes'])} were written, in {taken['duration_s']:.1f} s."
+        )
+    return Exit.DONE
+
+
+def _schedule(url: str, every_s: float, keep: int, connection: Connection) -> int:
+    async def run() -> str:
+        from tenure.scheduler.snapshots import calls
+        from tenure.scheduler.snapshots.schedule import job_of
+
+        async with connected(connection) as client:
+            if every_s:
+                return await calls.schedule_snapshots(client, url, every_s=every_s, keep=keep)
+            await calls.unschedule_snapshots(client, url)
+            return job_of(url)
+
+    id = _run(run)
+    if connection.json:
+        print_json({"scheduled" if every_s else "unscheduled": id})
+    elif every_s:
+        say(f"Scheduled. `tenure describe '{id}'` shows the last one.")
+    else:
+        say("No more are taken. Those that are there stay.")
+    return Exit.DONE
+
+
+def restore(
+    url: str,
+    /,
+    *,
+    name: str = "",
+    replace: Flag = False,
+    connection: Connection = USUAL_CONNECTION,
+) -> int:
+    """Restore a snapshot into this cluster, of whatever size and partition count.
+
+    Parameters
+    ----------
+    url
+        Where it is.
+    name
+        Which one; the newest, if none is given.
+    replace
+        Also where there are jobs: they are gone then.
+    """
+    where = location(url)
+
+    async def run() -> dict[str, Any]:
+        import msgspec
+
+        from tenure.connect import wall_clock_ms
+        from tenure.scheduler.snapshots.restoring import RestoreOptions, restore_snapshot
+        from tenure.scheduler.snapshots.stores import open_store
+
+        options = RestoreOptions(name=name, replace=replace)
+        async with connected_grid(connection) as grid:
+            result = await restore_snapshot(grid, open_store(where), wall_clock_ms, options)
+        return msgspec.structs.asdict(result)
+
+    restored = _run(run)
+    if connection.json:
+        print_json(restored)
+    else:
+        say(
+            f"Restored snapshot {restored['name']}: {_jobs(restored['jobs'])} in {restored['partition_count']} "
+            f"partitions, in {restored['duration_s']:.1f} s. Nodes that run go on with it; start others."
+        )
+    return Exit.DONE
+
+
+# -- looking at them ------------------------------------------------------------------------------
+
+app = cyclopts.App(name="snapshots", help="Snapshots that were taken: list, verify, export.")
+
+
+@app.command(name="list")
+def list_(url: str, /, *, output: Output = USUAL_OUTPUT) -> int:
+    """List the snapshots at a place, oldest first.
+
+    Parameters
+    ----------
+    url
+        Where they are.
+    """
+
+    async def run(catalog: "Catalog") -> list[dict[str, Any]]:
+        from tenure.scheduler.snapshots import calls
+
+        return [calls.shown(await catalog.read(name)) for name in await catalog.names()]
+
+    found = _with_catalog(url, run)
+    if output.json:
+        for snapshot in found:
+            print_json(snapshot)
+        return Exit.DONE
+    print_table(
+        ("name", "taken", "jobs", "size", "written", "partitions", "took"),
+        [
+            (
+                snapshot["name"],
+                moment(snapshot["taken_ms"]),
+                f"{snapshot['jobs']:,}",
+                _size(snapshot["size_bytes"]),
+                _size(snapshot["written_bytes"]),
+                snapshot["partition_count"],
+                f"{snapshot['duration_s']:.1f} s",
+            )
+            for snapshot in found
+        ],
+    )
+    return Exit.DONE
+
+
+@app.command
+def verify(url: str, name: str = "", /, *, output: Output = USUAL_OUTPUT) -> int:
+    """Read a snapshot, and compare every checksum.
+
+    Parameters
+    ----------
+    url
+        Where it is.
+    name
+        Which one; the newest, if none is given.
+    """
+    verdict = _with_catalog(url, lambda catalog: catalog.verify(name))
+    if output.json:
+        print_json({**verdict._asdict(), "whole": not verdict.problems})
+    else:
+        for problem in verdict.problems:
+            print(problem)
+        say(
+            f"Snapshot {verdict.name} is damaged: restore an earlier one."
+            if verdict.problems
+            else f"Snapshot {verdict.name} is whole: {_jobs(verdict.jobs)}, {_size(verdict.size_bytes)}."
+        )
+    return Exit.FAILED if verdict.problems else Exit.DONE
+
+
+@app.command
+def export(url: str, name: str = "", /, *, to: Path | None = None, output: Output = USUAL_OUTPUT) -> int:
+    """Print a snapshot as lines of JSON: jobs with their states, topics, dead letters, messages on their way.
+
+    Parameters
+    ----------
+    url
+        Where it is.
+    name
+        Which one; the newest, if none is given.
+    to
+        A file to write to. Standard output, if none is given.
+    """
+
+    async def run(catalog: "Catalog") -> int:
+        from tenure.scheduler.snapshots.export import lines
+
+        count = 0
+        # Read and written line by line: no other task waits for this one.
+        file = to.open("w") if to is not None else None
+        try:
+            async for line in lines(catalog, name):
+                count += 1
+                print(as_json(line), file=file)
+        finally:
+            if file is not None:
+                file.close()
+        return count
+
+    count = _with_catalog(url, run)
+    if to is not None:
+        say(f"{count:,} lines are in {to}.")
+    return Exit.DONE
+
+
+# -- small things ---------------------------------------------------------------------------------
+
+
+def location(url: str) -> str:
+    """A directory's path from the root, wherever the command is run."""
+    return url if ":" in url else str(Path(url).expanduser().absolute())
+
+
+def _with_catalog(url: str, work: "Callable[[Catalog], Awaitable[T]]") -> T:
+    from tenure.scheduler.snapshots.catalog import Catalog
+    from tenure.scheduler.snapshots.stores import open_store
+
+    return _run(lambda: work(Catalog(open_store(location(url)))))
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
+    seconds = float(found[1]) * SECONDS[found[2] or "s"] if found else 0.0
+    if not seconds:
+        raise Usage(f"--every {text}: write a time like 90s, 30m, 6h or 1d.")
+    return seconds
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count:,} jobs"
+
+
+def _size(size_bytes: int) -> str:
+    if size_bytes < 10_000:
+        return f"{size_bytes:,} bytes"
+    return f"{size_bytes / 1e6:,.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:,.0f} kB"
+
+
+def _run(work: Callable[[], Awaitable[T]]) -> T:
+    import trio
+
+    return trio.run(work)
