@@ -1,0 +1,86 @@
+"""Places for snapshots: all keep the same promises."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tenure.scheduler.snapshots.errors import BadLocation, StoreFailed
+from tenure.scheduler.snapshots.remote import open_remote
+from tenure.scheduler.snapshots.stores import Directory, Memory, Missing, Store, open_store
+
+
+@pytest.fixture(params=["directory", "memory", "file system", "object store"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "directory":
+        yield Directory(tmp_path / "a" / "b")
+    elif request.param == "memory":
+        yield Memory()
+    elif request.param == "file system":
+        pytest.importorskip("fsspec")
+        yield open_remote(f"file://{tmp_path}/remote")
+    else:
+        fsspec = pytest.importorskip("fsspec")
+        yield open_remote("memory://bucket/folder")
+        fsspec.filesystem("memory").store.clear()
+
+
+async def test_what_was_written_is_read(store: Store) -> None:
+    assert await store.files("snapshots") == []
+    await store.write("snapshots/one.json", b"1")
+    await store.write("packs/x/1", b"22")
+    await store.write("packs/y/2", b"333")
+    await store.write("packs/x/1", b"4444")
+    assert await store.read("packs/x/1") == b"4444"
+    found = await store.files("packs")
+    assert [(stored.path, stored.size_bytes) for stored in found] == [("packs/x/1", 4), ("packs/y/2", 3)]
+    assert all(0 <= stored.age_s < 60 for stored in found)
+    assert [stored.path for stored in await store.files("snapshots")] == ["snapshots/one.json"]
+
+
+async def test_what_is_not_there_is_missing_and_can_be_deleted(store: Store) -> None:
+    with pytest.raises(Missing):
+        await store.read("packs/nothing")
+    await store.delete("packs/nothing")
+    await store.write("packs/x/1", b"1")
+    await store.delete("packs/x/1")
+    with pytest.raises(Missing):
+        await store.read("packs/x/1")
+    assert await store.files("packs") == []
+
+
+async def test_a_place_that_can_not_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(StoreFailed, match="file/packs"):
+        await Directory(tmp_path / "file").write("packs/x", b"1")
+
+
+async def test_a_directory_shows_whole_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Directory(tmp_path)
+    await store.write("snapshots/a.json", b"old")
+
+    def fails(descriptor: int) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(StoreFailed, match="the disk is full"):
+        await store.write("snapshots/a.json", b"new")
+    assert await store.read("snapshots/a.json") == b"old"
+    assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["a.json"]
+
+
+def test_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for url in (str(tmp_path), f"file://{tmp_path}", f"file://localhost{tmp_path}"):
+        store = open_store(url)
+        assert isinstance(store, Directory)
+        assert store.root == tmp_path
+    assert open_store("memory:x") is open_store("memory:x")
+    with pytest.raises(BadLocation, match="relative"):
+        open_store("backups")
+    with pytest.raises(BadLocation, match="nonsense"):
+        open_store("nonsense://somewhere")
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(BadLocation, match=r"tenure\[snapshots\]"):
+        open_store("s3://bucket/folder")
