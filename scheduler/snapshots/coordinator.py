@@ -33,6 +33,8 @@ BEAT_S = 1.0
 ALIVE_S = 10.0
 """A request whose beat has not moved for so long is of a coordinator that is gone."""
 RETRY_PAUSE_S = 0.2
+AGAIN_S_MAX = 5.0
+"""Partitions may be on the move for a while: attempts are further apart each time, and no further than this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,7 @@ async def take_snapshot(
     catalog = Catalog(store)
     why = "nobody answered"
     with trio.move_on_after(options.deadline_s):
-        for _ in range(options.attempts_max):
+        for attempt in range(options.attempts_max):
             coordinator = _Coordinator(grid, url, store, catalog, now_ms)
             try:
                 manifest = await coordinator.run(formation)
@@ -70,7 +72,7 @@ async def take_snapshot(
                 why = str(failed)
                 if failed.final:
                     break
-                await trio.sleep(RETRY_PAUSE_S)
+                await trio.sleep(min(AGAIN_S_MAX, RETRY_PAUSE_S * 2**attempt))
                 continue
             if options.keep:
                 await catalog.retain(options.keep)

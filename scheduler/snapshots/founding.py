@@ -6,6 +6,10 @@ Whoever owned the partition finds its next slot taken; who opens it as of the ol
 of it. So nothing of before need be deleted for safety, and all of this may be done again after an interruption.
 """
 
+from collections.abc import Container
+
+import trio
+
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.image import Frozen
@@ -17,6 +21,7 @@ from tenure.scheduler.wire import Head, Record, RecordKind, decode, encode
 __all__ = ["Founding"]
 
 NODE = "restore"
+DELETES_AT_ONCE = 32
 
 
 class Founding(Journal):
@@ -67,18 +72,36 @@ class Founding(Journal):
                 attempt += 1
                 await self.pause(attempt)
 
-    async def clear(self, map: Map) -> None:
-        """Delete what was there."""
-        attempt = 0
-        while True:
+    async def clear(self, map: Map, kept: Container[bytes] = ()) -> None:
+        """Delete what was there, but for the keys that are going to be written anew."""
+        keys: list[bytes] = []
+        attempt, read = 0, False
+        while not read:
             try:
                 async for page in self.grid.scan(map, self.partition, page=500):
-                    for entry in page:
-                        await self.grid.delete(map, self.partition, entry.key)
-                return
+                    keys += (entry.key for entry in page if entry.key not in kept)
+                read = True
             except GridError:
                 attempt += 1
                 await self.pause(attempt)
+        limiter = trio.Semaphore(DELETES_AT_ONCE)
+        async with trio.open_nursery() as nursery:
+            for key in keys:
+                await limiter.acquire()
+                nursery.start_soon(self._delete, map, key, limiter)
+
+    async def _delete(self, map: Map, key: bytes, limiter: trio.Semaphore) -> None:
+        attempt = 0
+        try:
+            while True:
+                try:
+                    await self.grid.delete(map, self.partition, key)
+                    return
+                except GridError:
+                    attempt += 1
+                    await self.pause(attempt)
+        finally:
+            limiter.release()
 
 
 def _epoch_of(stored: bytes) -> int:

@@ -304,17 +304,18 @@ class _Restorer:
         )
         await founding.fence(self.now_ms())
         await founding.clear(Map.INBOX)
-        await founding.clear(Map.JOBS)
-        await self._write_definitions(founding, restored.definitions)
+        definitions = {id.encode(): definition for id, definition in restored.definitions.items()}
+        await founding.clear(Map.JOBS, definitions)
+        await self._write_definitions(founding, definitions)
         await self._announce(founding)
         await founding.found(restored.state(self.watermark), self.formation, incarnation)
         self.jobs += len(restored.jobs)
 
-    async def _write_definitions(self, founding: Founding, definitions: dict[str, bytes]) -> None:
+    async def _write_definitions(self, founding: Founding, definitions: dict[bytes, bytes]) -> None:
         group: dict[bytes, bytes] = {}
         size_bytes = 0
-        for id, definition in definitions.items():
-            group[id.encode()] = definition
+        for key, definition in definitions.items():
+            group[key] = definition
             size_bytes += len(definition)
             if len(group) >= GROUP or size_bytes >= GROUP_BYTES_MAX:
                 await self._set_together(founding, group)

@@ -68,6 +68,7 @@ class Ledger:
     def __init__(self, client: tenure.Client, per_second: int = 1_000) -> None:
         self.client, self.per_second = client, per_second
         self.sent = dict.fromkeys(ACCOUNT_IDS, 0)
+        self.acknowledged = dict(self.sent)
         self._stop = trio.Event()
         self._ended = trio.Event()
 
@@ -85,6 +86,7 @@ class Ledger:
             for id in ACCOUNT_IDS:
                 self.sent[id] += 1
             await self.client.publish_many([(id, {"n": self.sent[id]}) for id in ACCOUNT_IDS], timeout_s=60)
+            self.acknowledged = dict(self.sent)
             await trio.sleep_until(began_s + tick_s)
         self._ended.set()
 

@@ -22,6 +22,10 @@ FIRST_SEEDS = {
     "outbox": 2,
     "verbatim": 13,
     "mailbox-carried": 7,
+    "cut-marks": 12,
+    "stragglers": 14,
+    "await-stragglers": 56,
+    "stored-by-clients": 168,
     "sweep": 4,
     "indeterminate-flag": 8,
 }
@@ -40,6 +44,10 @@ REQUIRED = {
     "outbox",
     "verbatim",
     "mailbox-carried",
+    "cut-marks",
+    "stragglers",
+    "await-stragglers",
+    "stored-by-clients",
     "sweep",
     "indeterminate-flag",
 }

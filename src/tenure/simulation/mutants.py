@@ -9,12 +9,14 @@ from unittest.mock import patch
 import trio
 
 from tenure.scheduler.courier import Courier
+from tenure.scheduler.cutting import Capture, Cutting
 from tenure.scheduler.draft import Draft
 from tenure.scheduler.grid.memory import Faults
 from tenure.scheduler.grid.port import GridError, Map
-from tenure.scheduler.inlanes import InLanes
+from tenure.scheduler.inlanes import InLanes, Slot
 from tenure.scheduler.journal import Journal
 from tenure.scheduler.state import PartitionState
+from tenure.scheduler.taking import Taking
 from tenure.scheduler.tenure import Tenure
 from tenure.scheduler.wire import Batch, Record, decode, encode
 
@@ -92,7 +94,7 @@ async def _take_any_for_mine(self: Journal, map: Map, key: bytes, value: bytes) 
 
 # -- lanes and commits ----------------------------------------------------------------------------
 
-_freeze, _commit = Draft.freeze, Tenure.commit
+_freeze, _commit, _read = Draft.freeze, Tenure.commit, Taking._read
 
 
 @_replaced("lane-cursor", Draft, "freeze")
@@ -150,6 +152,26 @@ def _cut_anew(self: Courier) -> None:
 def _carry_nothing(self: Draft, record: Record, state: PartitionState) -> Record:
     self.uncarried = {}
     return _freeze(self, record, state)
+
+
+@_replaced("cut-marks", Taking, "_read")
+def _see_no_marks(self: Taking, slot: Slot) -> Batch:
+    return Batch(_read(self, slot).envelopes)
+
+
+@_replaced("stragglers", Capture, "taken")
+def _record_nothing(self: Capture, slot: Slot, cut: int) -> None:
+    pass
+
+
+@_replaced("await-stragglers", Capture, "awaits")
+def _await_nothing(self: Capture, channel: dict[int, int], lanes: InLanes, incarnation: int) -> bool:
+    return False
+
+
+@_replaced("stored-by-clients", Cutting, "_hear_clients")
+async def _hear_no_clients(self: Cutting, capture: Capture) -> None:
+    capture.hears_clients = False
 
 
 @_replaced("sweep", Tenure, "_sweeps")

@@ -21,17 +21,18 @@ from tenure.simulation.plan import draw
 from tenure.simulation.processes import form, run_client
 from tenure.simulation.stage import World
 from tenure.simulation.trace import Trace
-from tenure.simulation.workloads import BULK, OTHERS, Workload
+from tenure.simulation.workloads import BULK, OTHERS, SAVING, Workload
 
 __all__ = ["Outcome", "run_seed"]
 
 READS_MAX = 500_000
 """Reading the clock so often while it stands still is being busy for ever."""
 WORKLOADS_MAX = 3
+SAVING_SHARE = 0.25
 DRIVES_END_S_MAX = 60.0
 TOLD_BEFORE = (Fault.CONNECTION_KILLED, Fault.CONNECTION_FROZEN)
 """What the grid sees of a process that was killed or frozen, which was counted then."""
-REGISTRY = Registry(*(type for workload in (*BULK, *OTHERS) for type in workload.types))
+REGISTRY = Registry(*(type for workload in (*BULK, *OTHERS, *SAVING) for type in workload.types))
 """The application of every simulated node."""
 
 
@@ -88,7 +89,7 @@ async def _run(outcome: Outcome, workloads: Sequence[type[Workload]], clock: _Cl
     dice = Random(f"{outcome.seed} plan")
     async with trio.open_nursery() as nursery:
         world = clock.world = World(outcome.seed, draw(dice), REGISTRY, nursery, outcome.trace)
-        works = [workload(world) for workload in workloads or _choose(dice)]
+        works = [workload(world) for workload in workloads or (*_choose(dice), *_choose_saving(outcome.seed))]
         outcome.operations, outcome.violations = world.operations, world.violations
         outcome.workloads = [type(work).__name__ for work in works]
         plan = world.plan
@@ -104,6 +105,11 @@ async def _run(outcome: Outcome, workloads: Sequence[type[Workload]], clock: _Cl
 
 def _choose(dice: Random) -> list[type[Workload]]:
     return [dice.choice(BULK), *dice.sample(OTHERS, dice.randint(1, WORKLOADS_MAX - 1))]
+
+
+def _choose_saving(seed: int) -> list[type[Workload]]:
+    dice = Random(f"{seed} saving")
+    return [dice.choice(SAVING)] if dice.random() < SAVING_SHARE else []
 
 
 async def _whole(world: World, works: list[Workload]) -> None:

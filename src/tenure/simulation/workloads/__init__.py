@@ -1,6 +1,7 @@
 """What simulated clusters are made to do, and how it is judged. Each workload is a module with its own checker."""
 
 from tenure.simulation.workloads.asking import Asking
+from tenure.simulation.workloads.backups import Backups
 from tenure.simulation.workloads.base import Workload
 from tenure.simulation.workloads.counters import Counters
 from tenure.simulation.workloads.failing import Failing
@@ -13,7 +14,7 @@ from tenure.simulation.workloads.timing import Timing
 from tenure.simulation.workloads.topics import Broadcasts, Topics
 from tenure.simulation.workloads.transfers import Transfers
 
-__all__ = ["BULK", "OTHERS", "Workload"]
+__all__ = ["BULK", "OTHERS", "SAVING", "Workload"]
 
 BULK: tuple[type[Workload], ...] = (Counters, Transfers, Storm)
 """Many messages each."""
@@ -29,3 +30,5 @@ OTHERS: tuple[type[Workload], ...] = (
     Topics,
 )
 """Few messages, each with more to it."""
+SAVING: tuple[type[Workload], ...] = (Backups,)
+"""Beside the others in some seeds: they look at what is kept outside of the cluster."""

@@ -65,14 +65,15 @@ def judge_accounts(accounts: dict[str, Account], ordered: dict[int, str], acknow
 class Transfers(Workload):
     """Accounts that are told to give to each other."""
 
-    types: ClassVar = (JobType("account", Account),)
+    types: ClassVar[tuple[JobType, ...]] = (JobType("account", Account),)
+    type_name, prefix = "account", "account"
 
     async def prepare(self, client: GridClient) -> None:
         self.ordered: dict[int, str] = {}
         self.acknowledged: set[int] = set()
-        self.jobs = [f"account{n}" for n in range(self.random.randint(3, 6))]
+        self.jobs = [f"{self.prefix}{n}" for n in range(self.random.randint(3, 6))]
         for id in self.jobs:
-            await client.directory.schedule("account", id, {})
+            await client.directory.schedule(self.type_name, id, {})
 
     def drives(self) -> list[Drive]:
         return [self._order]

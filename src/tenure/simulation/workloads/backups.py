@@ -1,0 +1,130 @@
+"""Backups: snapshots of accounts that send to each other, taken amid faults, each restored into a world of its own.
+
+What was restored must be a consistent cut: once quiet, each gift that was given is taken, once and in order, nothing is
+gained or lost, and what was acknowledged before the snapshot began is carried out.
+"""
+
+from random import Random
+from typing import Any, ClassVar, NamedTuple
+
+import trio
+
+from tenure.listeners import listening
+from tenure.scheduler.client import GridClient, open_client
+from tenure.scheduler.cluster import find
+from tenure.scheduler.errors import TenureError
+from tenure.scheduler.grid.memory import MemoryCluster
+from tenure.scheduler.host import Host
+from tenure.scheduler.jobtype import JobType, Registry
+from tenure.scheduler.node import Node
+from tenure.scheduler.snapshots.catalog import Catalog
+from tenure.scheduler.snapshots.coordinator import SnapshotOptions, take_snapshot
+from tenure.scheduler.snapshots.restoring import RestoreOptions, restore_snapshot
+from tenure.scheduler.snapshots.stores import MEMORIES, Memory
+from tenure.simulation.histories import Findings
+from tenure.simulation.workloads.base import Drive, states
+from tenure.simulation.workloads.transfers import Account, Transfers, judge_accounts
+
+__all__ = ["Backups"]
+
+QUIET_S_MAX = 60.0
+
+
+class Saver(Account):
+    """An account under a type of its own, so that two workloads don't mix."""
+
+
+class _Taken(NamedTuple):
+    name: str
+    acknowledged: frozenset[int]
+    """Before it was begun."""
+
+
+class Backups(Transfers):
+    """Accounts, and somebody who takes snapshots of them."""
+
+    types: ClassVar = (JobType("saver", Saver),)
+    type_name, prefix = "saver", "saver"
+
+    async def prepare(self, client: GridClient) -> None:
+        await super().prepare(client)
+        self.url = f"memory:simulation {self.world.seed}"
+        self.store = MEMORIES[self.url] = Memory()
+        self.taken: list[_Taken] = []
+        self.judged: set[str] = set()
+
+    def drives(self) -> list[Drive]:
+        return [self._order, self._save]
+
+    async def _save(self, client: GridClient) -> None:
+        while self.world.working:
+            await self.pause(0.5, 3.0)
+            self.store.slow_s = self.random.choice((0.0, 0.0, 0.1, 0.5))
+            before = frozenset(self.acknowledged)
+            options = SnapshotOptions(keep=self.random.choice((0, 0, 2)), deadline_s=self.random.choice((4.0, 15.0)))
+            outcome = await self.world.attempt(
+                1, lambda options=options: take_snapshot(client.grid, self.url, self.store, client.now_ms, options)  # type: ignore[misc]
+            )
+            if outcome.result is not None:
+                self.taken.append(_Taken(outcome.result.name, before))
+                self.world.trace.tell("snapshot", f"{len(self.taken)} of {outcome.result.jobs} jobs")
+
+    async def examine(self, client: GridClient) -> Findings:
+        found = await super().examine(client)
+        self.store.slow_s = 0.0
+        there = set(await Catalog(self.store).names())
+        for number, taken in enumerate(self.taken):
+            if taken.name in there - self.judged:
+                self.judged.add(taken.name)
+                found.add(await self._restore(taken, partitions=2 + number % 7))
+        return found
+
+    async def _restore(self, taken: _Taken, partitions: int) -> Findings:
+        """Into a grid without faults: whatever is wrong there was in the snapshot."""
+        found = Findings()
+        verdict = await Catalog(self.store).verify(taken.name)
+        found.wrong += (f"snapshot: {problem}" for problem in verdict.problems)
+        cluster = MemoryCluster(partitions=partitions)
+        async with trio.open_nursery() as nursery:
+            grid = cluster.connect()
+            await restore_snapshot(grid, self.store, self.world.wall_ms, RestoreOptions(name=taken.name))
+            nursery.start_soon(self._run_node, cluster)
+            registry = Registry(*self.types)
+            async with open_client(grid, registry=registry, now_ms=self.world.wall_ms) as client:
+                found.add(await self._await_quiet(client, taken))
+            nursery.cancel_scope.cancel()
+        found.wrong = [f"restored from snapshot {taken.name}: {wrong}" for wrong in found.wrong]
+        return found
+
+    async def _run_node(self, cluster: MemoryCluster) -> None:
+        grid = cluster.connect()
+        formed = await find(grid)
+        assert formed is not None
+        host = Host(
+            grid,
+            "restored",
+            Registry(*self.types),
+            self.world.wall_ms,
+            formed.formation,
+            formed.incarnation,
+            random=Random(f"{self.world.seed} restored"),
+            report=lambda text: None,
+        )
+        await Node(host, listening, name="restored").run()
+
+    async def _await_quiet(self, client: GridClient, taken: _Taken) -> Findings:
+        deadline_s = trio.current_time() + QUIET_S_MAX
+        while True:
+            found = Findings()
+            accounts: dict[str, Any] = {}
+            try:
+                accounts = await states(client, self.jobs, found)
+            except TenureError as error:
+                found.waiting.append(str(error))
+            if len(accounts) == len(self.jobs):
+                found.add(judge_accounts(accounts, self.ordered, set(taken.acknowledged)))
+            if found.wrong or not found.waiting:
+                return found
+            if trio.current_time() >= deadline_s:
+                return Findings(wrong=[f"not quiet: {'; '.join(found.waiting)}"])
+            await trio.sleep(1.0)
