@@ -29,7 +29,8 @@ async def test_killed_amid_snapshots_then_all_lost_then_restored(tmp_path: Path)
         asking = command(await cluster.address(), "snapshot", place)
         await begun(store, before)
         asking.send_signal(signal.SIGKILL)
-        assert await trio.to_thread.run_sync(asking.wait) == -signal.SIGKILL
+        await trio.to_thread.run_sync(asking.communicate)
+        assert asking.returncode == -signal.SIGKILL
         assert [snapshot["name"] for snapshot in await ledger.client.snapshots(place)] == list(floors)
         assert (await Catalog(store).verify()).problems == []
         # A node is killed: it is begun anew, and comes to its end.
