@@ -5,7 +5,7 @@ from pathlib import Path
 
 __all__ = ["line_starts"]
 
-CHUNK_BYTES = 4 * 2**20
+CHUNK_BYTES = 2**18
 
 
 def line_starts(path: str | Path, positions: Iterable[int]) -> Iterator[int]:
@@ -20,7 +20,9 @@ def line_starts(path: str | Path, positions: Iterable[int]) -> Iterator[int]:
             while at < position and (chunk := file.read(min(CHUNK_BYTES, position - at))):
                 at += len(chunk)
                 ended += last == b"\r" and not chunk.startswith(b"\n")
-                ended += chunk.count(b"\n") + chunk.count(b"\r") - chunk.count(b"\r\n") - chunk.endswith(b"\r")
+                ended += chunk.count(b"\n")
+                if b"\r" in chunk:  # hardly ever, and looking is quicker than counting
+                    ended += chunk.count(b"\r") - chunk.count(b"\r\n") - chunk.endswith(b"\r")
                 last = chunk[-1:]
             following = file.peek(1)[:1]
             begun = bool(following) or last not in (b"", b"\n", b"\r")

@@ -21,7 +21,7 @@ from tenure.jobs.reporting import Reporter, load_run
 from tenure.jobs.spark.batch import Attempt, run_batch
 from tenure.jobs.spark.control import controlled
 from tenure.jobs.spark.current import reporting
-from tenure.jobs.spark.failures import told
+from tenure.jobs.spark.failures import is_final, told
 from tenure.jobs.spark.progress import watched
 from tenure.jobs.spark.relay import relayed
 from tenure.jobs.spark.scaling import allocation
@@ -52,7 +52,7 @@ def _report(arguments: Sequence[str], to: Reporter) -> int:
         try:
             reporter.result(_do(arguments, reporter))
         except Exception as error:  # noqa: BLE001  # whatever it is, its job is told
-            reporter.error(told(error), final=isinstance(error, Mistake))
+            reporter.error(cause := told(error), final=is_final(cause))
             return 2 if isinstance(error, Mistake) else 1
     return 0
 
@@ -68,7 +68,8 @@ def _do(arguments: Sequence[str], reporter: Reporter) -> Any:
         master, settings = pipeline.master, allocation(pipeline) | pipeline.spark
     else:
         master, settings = work.master, work.spark
-    with _working(master, settings, reporter.run.job, reporter) as spark:
+    streaming = pipeline is not None and pipeline.streaming
+    with _working(master, settings, reporter.run.job, reporter, streaming=streaming) as spark:
         reporter.on_cancel(spark.sparkContext.cancelAllJobs)
         return do_work(work, spark, reporter)
 
@@ -88,7 +89,7 @@ def do_work(work: SparkWork, spark: "SparkSession", reporter: Reporter, console:
 def run_pipeline(pipeline: Pipeline, reporter: Reporter) -> dict[str, Any]:
     """Run it in a session of its own; its result."""
     settings = allocation(pipeline) | pipeline.spark
-    with _working(pipeline.master, settings, pipeline.name, reporter) as spark:
+    with _working(pipeline.master, settings, pipeline.name, reporter, streaming=pipeline.streaming) as spark:
         reporter.on_cancel(spark.sparkContext.cancelAllJobs)
         return _run(pipeline, spark, reporter)
 
@@ -103,9 +104,15 @@ def _run(
 
 
 @contextmanager
-def _working(master: str, settings: dict[str, str], name: str, reporter: Reporter) -> "Iterator[SparkSession]":
+def _working(
+    master: str, settings: dict[str, str], name: str, reporter: Reporter, *, streaming: bool
+) -> "Iterator[SparkSession]":
     folder = reporter.folder
-    with open_session(master, settings, name, folder) as spark, controlled(spark, folder), watched(spark, reporter):
+    with (
+        open_session(master, settings, name, folder) as spark,
+        controlled(spark, folder),
+        watched(spark, reporter, counts_records=not streaming),
+    ):
         yield spark
 
 

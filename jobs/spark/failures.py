@@ -4,9 +4,9 @@ import re
 
 from tenure.jobs.pipelines.errors import BadRecord, PipelineFailed
 from tenure.jobs.spark.columns import COMPLAINT
-from tenure.scheduler.errors import TenureError
+from tenure.scheduler.errors import Mistake, TenureError
 
-__all__ = ["told"]
+__all__ = ["is_final", "told"]
 
 OURS = re.compile(r"tenure\.jobs\.pipelines\.errors\.(\w+): (.*)")
 COMPLAINED = re.compile(re.escape(COMPLAINT) + r"(.*)")
@@ -29,6 +29,11 @@ def told(error: Exception) -> Exception:
         kind = getattr(errors, ours[1], PipelineFailed)
         return _because(kind(ours[2].strip()), error)
     return _because(PipelineFailed(_sentence(error, text)), error)
+
+
+def is_final(error: Exception) -> bool:
+    """Whether another attempt would end in the same way: the declaration is wrong, or the data."""
+    return isinstance(error, Mistake | BadRecord)
 
 
 def _because(told: Exception, cause: Exception) -> Exception:

@@ -14,11 +14,12 @@ from tenure.jobs.pipelines.counting import line_starts
 from tenure.jobs.pipelines.lines import Input
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["escaped", "keyed_lines", "parts_of"]
 
 COMPRESSED = (".gz", ".bz2", ".deflate", ".lz4", ".snappy", ".zst")
+LITERAL_PARTS_MAX = 100
 INDEX_MASK = (1 << 33) - 1
 """The lower part of Spark's growing ids counts the records of a partition; the upper one is the partition."""
 
@@ -45,16 +46,19 @@ def keyed_lines(spark: "SparkSession", inputs: Sequence[Input]) -> "DataFrame":
     if not inputs:
         return spark.createDataFrame([], "key string, value string, line bigint")
     text = spark.read.text([escaped(path) for path in inputs])
+    parts = list(parts_of(text))
+    shown = {str(path): path.shown for path in inputs}
+    has_compressed = any(part.path.endswith(COMPRESSED) for part in parts)
+    if not has_compressed and len(parts) <= LITERAL_PARTS_MAX and _is_one_each(parts):
+        return _keyed_by_partition(text, parts, shown)
     located = text.select(
         F.make_valid_utf8("value").alias("value"),
         F.col("_metadata.file_path").alias("url"),
         F.col("_metadata.file_block_start").alias("start"),
         F.spark_partition_id().alias("partition"),
-        F.monotonically_increasing_id().bitwiseAND(F.lit(INDEX_MASK)).alias("index"),
+        _index().alias("index"),
     )
-    parts = list(parts_of(text))
-    counted = _counted_by_spark(located) if any(part.path.endswith(COMPRESSED) for part in parts) else {}
-    shown = {str(path): path.shown for path in inputs}
+    counted = _counted_by_spark(located) if has_compressed else {}
     rows = [
         (part.partition, url, part.start, shown[part.path], first)
         for part, first in zip(parts, _firsts(parts, counted), strict=True)
@@ -66,6 +70,42 @@ def keyed_lines(spark: "SparkSession", inputs: Sequence[Input]) -> "DataFrame":
     line = F.when(F.col("first").isNull(), unplanned.cast("bigint")).otherwise(F.col("index") + F.col("first"))
     key = F.when(line.isNotNull(), F.concat("shown", F.lit(":"), line.cast("string")))
     return found.select(key.alias("key"), "value", line.alias("line"))
+
+
+def _is_one_each(parts: Sequence[Part]) -> bool:
+    return [part.partition for part in parts] == list(range(len(parts)))
+
+
+def _keyed_by_partition(text: "DataFrame", parts: Sequence[Part], shown: dict[str, str]) -> "DataFrame":
+    """As `keyed_lines`, where each partition reads one part: its number is all that must be asked of a record."""
+    from pyspark.sql import functions as F
+
+    # As text, which Spark reads at once: each function called from Python is a message to the JVM and back.
+    start = _of_partition([part.start for part in parts])
+    first = _of_partition(list(_firsts(parts, {})))
+    index = f"(monotonically_increasing_id() & {INDEX_MASK}L) + {first}"
+    unplanned = "raise_error(concat('this part of a file was not planned: ', input_file_name()))"
+    line = f"if(input_file_block_start() = {start}, {index}, cast({unplanned} AS bigint)) AS line"
+    names = [f"{shown[part.path]}:" for part in parts]
+    name = F.lit(names[0])
+    if len(set(names)) > 1:
+        name = F.element_at(F.array(*map(F.lit, names)), F.spark_partition_id() + 1)
+    numbered = text.select(F.expr("make_valid_utf8(value) AS value"), F.expr(line), name.alias("name"))
+    return numbered.selectExpr("concat(name, cast(line AS string)) AS key", "value", "line")
+
+
+def _of_partition(numbers: Sequence[int]) -> str:
+    """The number of the partition where a record is read, as SQL."""
+    if len(set(numbers)) == 1:
+        return f"{numbers[0]}L"
+    return f"element_at(array({', '.join(f'{number}L' for number in numbers)}), spark_partition_id() + 1)"
+
+
+def _index() -> "Column":
+    """Counts the records of a partition."""
+    from pyspark.sql import functions as F
+
+    return F.monotonically_increasing_id().bitwiseAND(F.lit(INDEX_MASK))
 
 
 def escaped(path: str) -> str:
@@ -110,8 +150,8 @@ def _lines(
         if path.endswith(COMPRESSED):
             lines = [counted.get((part.partition, plain(part.url), part.start), 0) for part in of_file]
             bounds = [0, *(sum(lines[: number + 1]) for number in range(len(lines)))]
-        elif alone and len(of_file) == 1:
-            bounds = [0, 0]  # nobody needs to know how long it is
+        elif alone:  # nobody needs to know how long the last one is
+            bounds = [0, *line_starts(path, [part.start for part in of_file[1:]]), 0]
         else:
             bounds = [0, *line_starts(path, [part.end for part in of_file])]
         for part, (first, end) in zip(of_file, pairwise(bounds), strict=True):

@@ -1,6 +1,7 @@
 """What Spark is doing, told to the job a few times a second."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,16 +11,21 @@ from tenure.jobs.reporting import Reporter
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["watched"]
+__all__ = ["Rate", "watched"]
 
 LOOK_EVERY_S = 0.5
+RATE_OVER_S = 1.0
 
 
 @contextmanager
-def watched(spark: "SparkSession", reporter: Reporter, group: str = "") -> Iterator[None]:
-    """Report stages, tasks and records while the block runs; only those of a job group, if one is named."""
+def watched(
+    spark: "SparkSession", reporter: Reporter, group: str = "", *, counts_records: bool = True
+) -> Iterator[None]:
+    """Report stages, tasks, executors and records while the block runs; only those of a job group, if one is named.
+    A stream counts its records itself."""
     over = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(spark, reporter, over, group), name="tenure-progress", daemon=True)
+    arguments = spark, reporter, over, group, counts_records
+    watcher = threading.Thread(target=_watch, args=arguments, name="tenure-progress", daemon=True)
     reporter.started(application=spark.sparkContext.applicationId, master=spark.sparkContext.master)
     watcher.start()
     try:
@@ -29,8 +35,11 @@ def watched(spark: "SparkSession", reporter: Reporter, group: str = "") -> Itera
         watcher.join()
 
 
-def _watch(spark: "SparkSession", reporter: Reporter, over: threading.Event, group: str) -> None:
+def _watch(
+    spark: "SparkSession", reporter: Reporter, over: threading.Event, group: str, counts_records: bool
+) -> None:
     last = None
+    rate = Rate(time.monotonic())
     while not over.wait(LOOK_EVERY_S):
         seen = _look(spark, group)
         if seen is None or seen == last:
@@ -38,7 +47,26 @@ def _watch(spark: "SparkSession", reporter: Reporter, over: threading.Event, gro
         last = seen
         reporter.stage("spark", seen.stage, seen.stages)
         reporter.progress(seen.done, seen.total)
-        reporter.metrics(records_read=seen.records)
+        metrics: dict[str, float] = {"executors": seen.executors} if seen.executors else {}
+        if counts_records:
+            metrics["records_read"] = seen.records
+            metrics["records_per_s"] = rate.at(seen.records, time.monotonic())
+        reporter.metrics(**metrics)
+
+
+class Rate:
+    """How fast a number grows, over a second or more."""
+
+    def __init__(self, now_s: float, count: int = 0) -> None:
+        self._since_s, self._count, self._per_s = now_s, count, 0.0
+
+    def at(self, count: int, now_s: float) -> float:
+        """Now that it is this."""
+        elapsed_s = now_s - self._since_s
+        if elapsed_s >= RATE_OVER_S:
+            self._per_s = round(max(0, count - self._count) / elapsed_s, 1)
+            self._since_s, self._count = now_s, count
+        return self._per_s
 
 
 class Seen(NamedTuple):
@@ -49,6 +77,8 @@ class Seen(NamedTuple):
     done: int
     total: int
     records: int
+    executors: int
+    """Of a cluster; a local master has none."""
 
 
 def _look(spark: "SparkSession", group: str) -> Seen | None:
@@ -69,6 +99,7 @@ def _look(spark: "SparkSession", group: str) -> Seen | None:
         done=sum(stage.numCompleteTasks() for stage in counted),
         total=sum(stage.numTasks() for stage in counted),
         records=sum(stage.inputRecords() for stage in counted),
+        executors=context._jsc.sc().statusStore().executorList(True).length() - 1,
     )
 
 

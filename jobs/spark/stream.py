@@ -26,6 +26,7 @@ from tenure.jobs.pipelines.stream_output import StreamOutput
 from tenure.jobs.pipelines.topics import TOPIC_RESULTS, TopicFiles
 from tenure.jobs.reporting import Reporter
 from tenure.jobs.spark.processed import ProcessedLog
+from tenure.jobs.spark.progress import Rate
 from tenure.jobs.spark.scaling import Scaling
 from tenure.jobs.spark.sources import parsed
 from tenure.jobs.spark.stages import Context, apply
@@ -88,6 +89,7 @@ class Stream:
         self._error: BaseException | None = None
         self._began = time.monotonic()
         self._batches = self._records = self._results = self._late = 0
+        self._rate = Rate(self._began)
         self._scaling = Scaling(pipeline, time.monotonic())
         self.stopping = threading.Event()
         """Set it to have the stream stop after the batch that is under way."""
@@ -201,9 +203,13 @@ class Stream:
         self._results = count if whole else self._results + count
         self._late += late
         self._reporter.metrics(
-            records_read=self._records, records_written=self._results, batches=self._batches, late_records=self._late
+            records_read=self._records,
+            records_per_s=self._rate.at(self._records, time.monotonic()),
+            records_written=self._results,
+            batches=self._batches,
+            batches_done=chunk.number + 1,
+            late_records=self._late,
         )
-        self._reporter.metrics(batches_done=chunk.number + 1)
         if (tasks := self._scaling.tasks) is not None:
             self._reporter.metrics(tasks=tasks)
 

@@ -25,14 +25,17 @@ def by_key(records: "DataFrame", hash: str, tasks: int) -> "DataFrame":
 
     if f"{TOKEN}{tasks}" in records.columns:
         return records
-    if HASH not in records.columns:
-        records = records.withColumn(HASH, F.call_function(f"tenure_{hash}", F.col("key").cast("binary")))
-    places = F.array(*(F.lit(token) for token in tokens(tasks)))
-    place = F.element_at(places, (F.col(HASH) % tasks).cast("int") + 1)
+    columns = [name for name in records.columns if not name.startswith(TOKEN)]
+    if HASH not in columns:
+        records = records.selectExpr(*columns, f"tenure_{hash}(cast(key AS binary)) AS {HASH}")
+        columns.append(HASH)
+    elif len(columns) < len(records.columns):
+        records = records.select(*columns)
+    # As text: each function called from Python is a message to the JVM and back.
+    place = F.expr(f"element_at(array({', '.join(map(str, tokens(tasks)))}), cast({HASH} % {tasks} AS int) + 1)")
     # The token is the expression that rows are placed by, not the other way round: so Spark can drop a placement that
     # another one follows.
-    placed = records.drop(*token_of(records)).repartition(tasks, place)
-    return placed.withColumn(f"{TOKEN}{tasks}", place)
+    return records.repartition(tasks, place).select(*columns, place.alias(f"{TOKEN}{tasks}"))
 
 
 def token_of(records: "DataFrame") -> list[str]:

@@ -16,7 +16,7 @@ import msgspec
 
 from tenure.jobs.reporting import Reporter, load_run
 from tenure.jobs.spark.driver import do_work
-from tenure.jobs.spark.failures import told
+from tenure.jobs.spark.failures import is_final, told
 from tenure.jobs.spark.hashes import register_hashes
 from tenure.jobs.spark.progress import watched
 from tenure.jobs.spark.session import open_session, spark_settings
@@ -98,7 +98,7 @@ class _Warm:
             try:
                 reporter.result(self._work(reporter, console, doorman))
             except Exception as error:  # noqa: BLE001  # whatever it is, its job is told
-                reporter.error(told(error), final=isinstance(error, Mistake))
+                reporter.error(cause := told(error), final=is_final(cause))
                 return 2 if isinstance(error, Mistake) else 1
         return 0
 
@@ -120,7 +120,8 @@ class _Warm:
         reporter.on_cancel(cancel)
         threading.Thread(target=_cancel_when_gone, args=(doorman, over, cancel), daemon=True).start()
         try:
-            with watched(spark, reporter, group=tag):
+            streaming = pipeline is not None and pipeline.streaming
+            with watched(spark, reporter, group=tag, counts_records=not streaming):
                 return do_work(work, spark, reporter, console)
         finally:
             over.set()

@@ -7,7 +7,11 @@ import pytest
 from tenure.jobs.spark.java import find_java_home, need_pyspark
 from tenure.scheduler.errors import TenureError
 
-SMALL = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
+SMALL = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # many small queries: compiling well does not pay
+}
 
 
 def missing():

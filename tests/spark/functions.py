@@ -39,3 +39,7 @@ def broken(key, value):
     if "bad" in value:
         raise KeyError(f"no {value}")
     return value
+
+
+def is_even(key, value):
+    return int(value) % 2 == 0

@@ -25,11 +25,11 @@ def read(spark, source, path):
     return sorted((row["key"], row["value"]) for row in read_files(spark, source, path).collect())
 
 
-@pytest.fixture
-def small_parts(spark):
-    """Files are split every few bytes, and small ones share a partition."""
+@pytest.fixture(params=["7", "1000"], ids=["some share a partition", "each has its own"])
+def small_parts(spark, request):
+    """Files are split every few bytes, and small ones share a partition, or don't."""
     spark.conf.set("spark.sql.files.maxPartitionBytes", "61")
-    spark.conf.set("spark.sql.files.openCostInBytes", "7")
+    spark.conf.set("spark.sql.files.openCostInBytes", request.param)
     spark.conf.set("spark.sql.files.minPartitionNum", "1")
     yield
     for name in ("maxPartitionBytes", "openCostInBytes", "minPartitionNum"):

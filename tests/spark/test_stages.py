@@ -17,12 +17,12 @@ from tenure.jobs.spark.tasks import by_key
 from tests.spark.helpers import frame, in_python, on_spark, plan_of, same
 
 few = settings(
-    max_examples=12,
+    max_examples=8,  # of more records each: a query takes a second, however many there are
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking takes minutes at a second a query
 )
-fewer = settings(few, max_examples=6)
+fewer = settings(few, max_examples=5)
 
 ODD = "ab hello$\\.*é😀\t{}[]\"'019-:,"
 line = st.text(st.sampled_from(ODD) | st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]), max_size=12)
@@ -30,7 +30,7 @@ anything = line | st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 keys = st.sampled_from(["a", "b", "input.txt:0", "é", ""]) | line
 
 
-def records(values=anything, max_size=12):
+def records(values=anything, max_size=25):
     return st.lists(st.tuples(keys, values), max_size=max_size)
 
 
@@ -113,7 +113,7 @@ objects = st.dictionaries(names, scalars | st.dictionaries(names, scalars, max_s
 
 
 @few
-@given(records(objects.map(json.dumps) | objects.map(lambda found: json.dumps(found, ensure_ascii=False)), max_size=6))
+@given(records(objects.map(json.dumps) | objects.map(lambda found: json.dumps(found, ensure_ascii=False)), max_size=15))
 def test_fields(spark, given_records):
     for path in ("x", "user.y"):
         stage = KeyBy({"field": path})
@@ -214,7 +214,7 @@ PERL = """while (<STDIN>) {
 
 
 @fewer
-@given(st.lists(st.tuples(line, line), max_size=12), st.sampled_from([None, 2]))
+@given(st.lists(st.tuples(line, line), max_size=25), st.sampled_from([None, 2]))
 def test_command(spark, given_records, tasks):
     same(spark, [Command(["perl", "-e", PERL], tasks=tasks)], given_records)
 
@@ -256,6 +256,28 @@ def test_records_of_one_key_are_shuffled_once(spark):
     assert plan_of(spark, stages).count("Exchange hashpartitioning") == 1
     stages = [Grep("a", tasks=3), Grep("b", tasks=2), Aggregate("count")]
     assert plan_of(spark, stages).count("Exchange hashpartitioning") == 1
+
+
+NOTHING = [
+    Grep("a", tasks=2),
+    Replace(("a", "b")),
+    Filter("functions.py:has_a"),
+    Map("functions.py:doubled"),
+    Map({"field": "x"}),
+    FlatMap("functions.py:words"),
+    KeyBy({"regex": "(a)"}),
+    Aggregate("count"),
+    Aggregate("sum", tasks=2),
+    Aggregate("max", per="all"),
+    Aggregate("functions.py:longer", per="all"),
+    Aggregate("count", window="1s", time="value"),
+    Command(["perl", "-e", PERL]),
+]
+
+
+def test_nothing_gives_nothing(spark, table):
+    for stage in [*NOTHING, Join(Table(csv=table, key="id"), how="left")]:
+        assert same(spark, [stage], []) == [], stage
 
 
 def test_large_values(spark):

@@ -51,17 +51,12 @@ class State:
 
     def __init__(self, name: str) -> None:
         self.name, self.done, self.total = name, 0, 0
-        self._rate, self._counted = 0.0, (time.monotonic(), 0.0)
         self._activity: Mapping[str, Any] = {"status": "wanted", "attempt": 1, "progress": None, "details": {}}
 
     def hear(self, activity: Mapping[str, Any]) -> None:
         """Take in what `describe` tells."""
         self._activity = activity
         self.done, self.total = activity["progress"] or (0, 0)
-        records, now = activity["details"].get("metrics", {}).get("records_read", 0), time.monotonic()
-        then, before = self._counted
-        if now - then >= 1.0:
-            self._rate, self._counted = max(0.0, records - before) / (now - then), (now, records)
 
     def sentence(self) -> str:
         """All of it on one line."""
@@ -71,10 +66,12 @@ class State:
         if stage.get("of"):
             parts.append(f"stage {stage['number']} of {stage['of']}")
         parts.append(f"{self.done} of {self.total} tasks" if self.total else "starting Spark")
+        if executors := metrics.get("executors"):
+            parts.append(f"{executors:,.0f} executors")
         if metrics.get("batches"):
             parts.append(f"{metrics['batches']:,.0f} batches")
         if records := metrics.get("records_read"):
-            parts.append(f"{records:,.0f} records read, {self._rate:,.0f} a second")
+            parts.append(f"{records:,.0f} records read, {metrics.get('records_per_s', 0):,.0f} a second")
         if late := metrics.get("late_records"):
             parts.append(f"{late:,.0f} came too late")
         return f"{self.name}: {', '.join(parts)}"

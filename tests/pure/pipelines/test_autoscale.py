@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tenure.jobs.pipelines import Aggregate, Grep, Pipeline, Replace, Sink, Text
 from tenure.jobs.pipelines.autoscale import Autoscale, Scaler
 from tenure.jobs.pipelines.errors import BadOption
+from tenure.jobs.spark.scaling import Scaling, allocation
 
 MARKS = Autoscale(low=10, high=100, tasks_max=4)
 
@@ -48,3 +50,36 @@ def test_never_more_or_fewer_than_allowed_nor_sooner(rates, tasks):
 def test_marks_that_can_not_be_meant(low, high, tasks_min, tasks_max):
     with pytest.raises(BadOption, match="autoscale needs"):
         Autoscale(low=low, high=high, tasks_min=tasks_min, tasks_max=tasks_max)
+
+
+def stream(master="local[2]", autoscale=MARKS):
+    stages = [Grep("a", tasks=1), Replace(("a", "b")), Aggregate("count", tasks=3), Grep("b", tasks=2)]
+    source, sink = Text("in", stream=True), Sink(text="out")
+    return Pipeline(name="p", source=source, stages=stages, sink=sink, master=master, autoscale=autoscale)
+
+
+def test_stages_that_say_tasks_follow_but_aggregates_keep_theirs():
+    scaling = Scaling(stream(), now_s=0.0)
+    tasks = []
+    for second in range(1, 12):
+        stages = scaling.stages(records=1000, now_s=float(second))
+        tasks.append([stage.tasks for stage in stages])
+    assert tasks[0] == [2, None, 3, 2], "they begin with as many as the widest of them says"
+    assert tasks[4] == [3, None, 3, 3]
+    assert tasks[-1] == [4, None, 3, 4]
+    assert scaling.tasks == 4
+    assert Scaling(stream(autoscale=None), 0.0).stages(1000, 9.0) == stream().stages
+
+
+def test_on_a_cluster_executors_follow():
+    assert allocation(stream()) == {}
+    assert allocation(stream("spark://h:7077", autoscale=None)) == {}
+    found = allocation(stream("spark://h:7077"))
+    assert found["spark.dynamicAllocation.enabled"] == "true"
+    assert (found["spark.dynamicAllocation.minExecutors"], found["spark.dynamicAllocation.maxExecutors"]) == ("1", "4")
+    assert found["spark.dynamicAllocation.executorIdleTimeout"] == "5s"
+
+
+def test_it_is_for_streams():
+    with pytest.raises(BadOption, match="autoscale is for streams"):
+        Pipeline(name="p", source=Text("in"), sink=Sink(text="out"), autoscale=MARKS)

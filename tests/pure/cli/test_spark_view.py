@@ -1,0 +1,73 @@
+"""What `tenure spark` shows of a run that goes on."""
+
+from typing import Any
+
+from tenure.cli import main, spark_view
+from tenure.cli.spark_jobs import row_of
+from tenure.cli.spark_view import PlainView, State
+from tenure.jobs.spark import java
+from tenure.jobs.spark.progress import Rate
+
+METRICS = {"records_read": 12_000, "records_per_s": 4000.4, "executors": 2, "batches": 3, "late_records": 1}
+
+
+def activity(**changes: Any) -> dict[str, Any]:
+    """As `describe` tells of one."""
+    known = {"name": "run-1", "status": "running", "attempt": 1, "progress": [3, 10], "error": "", "place": "host/1"}
+    details = {"stage": {"name": "spark", "number": 2, "of": 3}, "metrics": METRICS}
+    return known | {"details": details} | changes
+
+
+def test_a_run_on_one_line() -> None:
+    state = State("hello")
+    assert state.sentence() == "hello: starting Spark"
+    state.hear(activity(attempt=2))
+    assert state.sentence() == (
+        "hello: attempt 2, stage 2 of 3, 3 of 10 tasks, 2 executors, 3 batches, "
+        "12,000 records read, 4,000 a second, 1 came too late"
+    )
+
+
+def test_plain_lines_are_told_now_and_then(monkeypatch: Any, capsys: Any) -> None:
+    now = [0.0]
+    monkeypatch.setattr(spark_view.time, "monotonic", lambda: now[0])
+    view = PlainView("hello")
+    for second in range(12):
+        now[0] = second
+        view.hear(activity(progress=[second, 20]))
+    told = capsys.readouterr().err.splitlines()
+    assert [("5 of 20" in line, "10 of 20" in line) for line in told] == [(False, False), (True, False), (False, True)]
+
+
+def test_the_list_has_stages_tasks_rates_and_executors() -> None:
+    job: Any = {"id": "p", "type": "pipeline", "status": "idle", "activities": [activity()]}
+    id, kind, status, run, place, what = row_of(job)
+    assert (id, kind, status, run, place) == ("p", "pipeline", "running", "run-1", "host/1")
+    assert what.startswith("stage 2 of 3, 3 of 10 tasks, 2 executors, 3 batches, 12,000 records read, 4,000 a second")
+    ended = activity(status="failed", error="BadRecord: in:1")
+    assert row_of(job | {"activities": [ended]})[-1] == "BadRecord: in:1"
+    assert row_of(job | {"activities": []}) == ("p", "pipeline", "idle", "", "", "")
+
+
+def test_rates_are_over_a_second_or_more() -> None:
+    rate = Rate(0.0)
+    assert [rate.at(100, 0.5), rate.at(300, 1.0), rate.at(400, 1.9), rate.at(500, 3.0)] == [0.0, 300.0, 300.0, 100.0]
+    assert rate.at(10, 5.0) == 0.0, "an attempt that begins anew counts from 0"
+
+
+def test_what_is_missing_is_said_before_anything_starts(tmp_path: Any, monkeypatch: Any, capsys: Any) -> None:
+    (tmp_path / "in").touch()
+    declared = 'name = "p"\nsource = { text = "in" }\nsink = { text = "out" }\n'
+    (tmp_path / "p.toml").write_text(declared)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert main(["spark", "run", str(tmp_path / "p.toml")]) != 0
+    assert "Spark needs Java 17 or newer: there is none in JAVA_HOME or PATH" in capsys.readouterr().err
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    assert main(["spark", "submit", str(tmp_path / "p.toml")]) != 0
+    assert "PySpark is not installed: pip install 'tenure[spark]'" in capsys.readouterr().err
+    (tmp_path / "p.toml").write_text(declared + 'stages = [{ command = "./nowhere" }]')
+    assert main(["spark", "run", str(tmp_path / "p.toml")]) == 2
+    assert f"stage 1-command: there is no command {tmp_path}/nowhere" in capsys.readouterr().err
+    assert main(["spark", "submit", str(tmp_path / "p.toml"), "--overlap", "wait"]) == 2
+    assert "--overlap is skip, queue or cancel" in capsys.readouterr().err
