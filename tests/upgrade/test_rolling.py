@@ -20,7 +20,7 @@ from tenure.scheduler.grid.hazelcast import HazelcastGrid
 from tenure.scheduler.grid.port import Map
 from tenure.testing import Cluster
 from tenure.testing.node_process import NodeEnded
-from tests.upgrade.history import FROM, interpreter_of
+from tests.upgrade.history import older_interpreter
 from tests.upgrade.zipped import ZIPPED
 
 pytestmark = pytest.mark.cluster
@@ -35,7 +35,7 @@ PAUSE_MAX_MS = 10_000
 
 @pytest.fixture(scope="module")
 def older_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return interpreter_of(FROM, tmp_path_factory.mktemp("older"))
+    return older_interpreter(tmp_path_factory.mktemp("older") / "it")
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ TIMEOUT_S = 1200.0
 PARTS = {
     "member-change": "scaling:measure_member_change",
     "autoscale": "scaling:measure_autoscale",
+    "rolling": "rolling:measure",
     "snapshot": "snapshots:measure",
 }
 """name -> module of this package, and its function"""

@@ -35,6 +35,7 @@ CALM_S = 6.0
 AFTER_S = 5.0
 DEADLINE_S = 60.0
 Event = Callable[[HazelcastBackend, Random], Awaitable[object]]
+Begin = Callable[[HazelcastBackend], Awaitable[object]]
 
 
 async def measure_handoff() -> dict[str, Any]:
@@ -64,12 +65,16 @@ async def _kill_member(cluster: HazelcastBackend, random: Random) -> None:
     await cluster.kill_member(random.choice(await cluster.members()))
 
 
-async def measure_pause(name: str, members: int, event: Event) -> dict[str, Any]:
-    """The longest pause around an event, on so many members and two nodes."""
-    async with fresh_cluster(nodes=2, members=members) as (cluster, client):
+async def measure_pause(
+    name: str, members: int, event: Event, *, begin: Begin | None = None, per_second: int = MESSAGES_PER_S
+) -> dict[str, Any]:
+    """The longest pause around an event, on so many members and two nodes (or those that `begin` starts)."""
+    async with fresh_cluster(nodes=2 if begin is None else 0, members=members) as (cluster, client):
+        if begin is not None:
+            await begin(cluster)
         ids = [f"job-{n}" for n in range(JOBS)]
         await schedule(client, "bench-gauge", ids)
-        load = Load(client, ids)
+        load = Load(client, ids, per_second)
         probes = Probes(client, ids)
         gc.collect()
         gc.freeze()  # this process, which only measures, would stop for its own full collections
