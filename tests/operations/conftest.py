@@ -26,9 +26,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     try:
         shell.run(DAY_ONE)
         shell.environment["TENURE_CLUSTER"] = "tenure@127.0.0.1:5701,127.0.0.1:5702,127.0.0.1:5703"
-        yield shell
+        try:
+            yield shell
+        finally:
+            _end_nodes(shell)
     finally:
-        _end_nodes(shell)
         shell.close()
 
 
