@@ -7,6 +7,7 @@ import pytest
 import trio
 
 import tenure
+from tenure.scheduler.grid.memory import Fault, Faults
 from tenure.testing import Cluster
 
 APP = "relay"
@@ -329,3 +330,41 @@ async def test_all_nodes_end_when_all_that_was_accepted_is_finished(cluster: Clu
     assert await total(client) == 21 - 6
     assert {(await client.state(f"slow-{n}")).done for n in range(8)} == {1}
     assert await client.ask("relay-1", {"left": 0}) > 0  # inputs are let in again
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_what_is_called_quiet_is_so_on_a_bad_grid(in_virtual_time: None, seed: int) -> None:
+    """Events that are lost, answers that are not known, reads that miss what is there; nodes that die meanwhile."""
+    faults = Faults(
+        {
+            Fault.EVENT_LOST: 0.3,
+            Fault.EVENT_DELAYED: 0.1,
+            Fault.APPLIED_UNKNOWN: 0.03,
+            Fault.DROPPED_UNKNOWN: 0.03,
+            Fault.READ_FAILED: 0.03,
+            Fault.ABSENT: 0.03,
+        }
+    )
+    async with (
+        Cluster(nodes=3, members=3, partitions=7, seed=seed, faults=faults) as cluster,
+        cluster.client() as client,
+    ):
+        await relays(client)
+        await client.wait(APP)  # who subscribes to a topic has done so then
+        await client.publish_many([(f"relay-{n}", {"left": 30}) for n in range(5)])
+
+        async def trouble() -> None:
+            await trio.sleep(seed + 0.5)
+            await cluster.kill(seed % 3)
+            await cluster.add_node()
+            await trio.sleep(3)
+            await cluster.drain((seed + 1) % 3)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trouble)
+            await client.wait(APP)
+            seen = await total(client)
+        assert seen == 5 * (31 - 10)
+        assert faults.counts[Fault.EVENT_LOST] > 0
+        await trio.sleep(60)
+        assert await total(client) == seen

@@ -65,3 +65,39 @@ async def test_nobody_blocks_for_ever_on_a_receiver_that_is_gone(autojump_clock:
             seen = (await client.state("sink")).seen
         assert seen == list(range(len(seen)))
         assert set(range(10)) - set(seen) <= set(range(min(unstored), 10))
+
+
+@tenure.job("heritage-source", application="flow")
+class Source(tenure.Job):
+    """Sends on what it gets, to a worker that is elsewhere."""
+
+    async def on_message(self, ctx: tenure.Context, message: int) -> None:
+        await trio.sleep(0.1)
+        ctx.send("heritage-worker", message)
+
+
+@tenure.job("heritage-worker", application="flow")
+class Worker(tenure.Job):
+    """Takes its time."""
+
+    seen: list[int] = []
+
+    async def on_message(self, ctx: tenure.Context, message: int) -> None:
+        await trio.sleep(0.2)
+        self.seen.append(message)
+
+
+async def test_shutdown_goes_in_phases_and_nobody_is_left_with_unsent_messages(autojump_clock: Any) -> None:
+    """There, the engine of a worker had shut down while a source on another one still sent to it."""
+    async with Cluster(nodes=2, members=2, partitions=7) as cluster, cluster.client() as client:
+        await client.schedule(Source, id="heritage-source-1")
+        await client.schedule(Worker, id="heritage-worker")
+        await client.publish_many([("heritage-source-1", n) for n in range(20)])
+        # A node goes in the middle of it: what it had goes on with the other one.
+        await client.stop("node-0", drain=True)
+        await client.wait("flow")
+        assert (await client.state("heritage-worker")).seen == list(range(20))
+        assert await client.undeploy("flow") == 2
+        assert await client.jobs() == []
+        await client.stop("node-1", drain=True)
+        assert await cluster.nodes() == []

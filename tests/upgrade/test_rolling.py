@@ -162,7 +162,7 @@ async def test_an_upgrade_under_load(older_python: Path, zipped: None, spawned: 
             assert "this cluster writes format 2" in await tenure_cli(address, "jobs", code=1)
             await cluster.add_node(NEWER)
             pause_ms = await books.check()
-            states = [await client.state(id) for id in ACCOUNTS]
+            states = [await books.client.state(id) for id in ACCOUNTS]
             assert {state["upgraded_from"] for state in states} == {1}
             assert pause_ms < PAUSE_MAX_MS
 

@@ -136,7 +136,12 @@ class MemoryBackend(Backend):
     # -- nodes ------------------------------------------------------------------------------------
 
     async def nodes(self) -> list[int]:
+        self._tidy()
         return sorted(self._nodes)
+
+    def _tidy(self) -> None:
+        """Nodes that were told to go, by whoever, have gone."""
+        self._nodes = {number: running for number, running in self._nodes.items() if not running.ended.is_set()}
 
     async def add_node(self, app: Source = None, python: str | PathLike[str] | None = None) -> int:
         if python is not None:
