@@ -62,6 +62,10 @@ class Load(_Instruction, tag="load", kw_only=True):
     """Put the jobs of a snapshot into this cluster."""
 
     url: str
+    name: str = ""
+    """Which one; the newest, if none is given."""
+    replace: bool = False
+    """Also where there are jobs: they are gone then, and the controller with them."""
 
 
 class ScaleUp(_Instruction, tag="scale_up", kw_only=True):
@@ -120,8 +124,8 @@ def arguments_of(instruction: Instruction, nodes: int) -> list[str]:
     match instruction:
         case Snapshot(url=url):
             does = ["snapshot", url]
-        case Load(url=url):
-            does = ["restore", url]
+        case Load(url=url, name=name, replace=replace):
+            does = ["restore", url, *(["--name", name] if name else []), *(["--replace"] if replace else [])]
         case ScaleUp(nodes=more, spawn=spawn):
             does = ["scale", "--to", str(nodes + _positive(more)), "--spawn", spawn]
         case ScaleDown(nodes=fewer):

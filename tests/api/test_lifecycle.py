@@ -17,6 +17,7 @@ from tenure.testing import Cluster
         (Snapshot(url="s3://x"), ["snapshot", "s3://x"]),
         (Snapshot(url="s3://x", options=["--verify"]), ["snapshot", "s3://x", "--verify"]),
         (Load(url="/srv/x"), ["restore", "/srv/x"]),
+        (Load(url="/srv/x", name="n", replace=True), ["restore", "/srv/x", "--name", "n", "--replace"]),
         (ScaleUp(nodes=2, spawn="tenure node a.py"), ["scale", "--to", "5", "--spawn", "tenure node a.py"]),
         (ScaleDown(), ["scale", "--to", "2"]),
         (Upgrade(spawn="x"), ["upgrade", "--spawn", "x", "--at-once", "1"]),

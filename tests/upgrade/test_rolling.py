@@ -143,11 +143,11 @@ async def test_an_upgrade_under_load(older_python: Path, zipped: None, spawned: 
 
             # Nodes of both versions beside each other, and then the newer ones alone.
             steps: list[str] = []
-            done = await client.upgrade(command(NEWER), log_folder=tmp_path, on_step=steps.append)
+            done = await client.upgrade(command(NEWER), at_once=2, log_folder=tmp_path, on_step=steps.append)
             note_processes(await client.nodes(), old, spawned)
             assert sorted(done) == sorted(old)
             assert {info.id for info in await client.nodes()} == set(done.values())
-            assert [step for step in steps if step.endswith("of 3 done")][-1].endswith("3 of 3 done")
+            assert [step[-12:] for step in steps if step.endswith("of 3 done")] == [" 2 of 3 done", " 3 of 3 done"]
             assert [(await client.describe(id))["stuck"] for id in ACCOUNTS] == [""] * len(ACCOUNTS)
             assert await formats_written(address, Map.JOURNAL) == {FIRST}
             said = await tenure_cli(address, "upgrade", "status")
