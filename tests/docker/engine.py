@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ FOLDER = Path(os.environ.get("TENURE_DOCKER_DIR", "/var/tmp/tenure-docker"))
 INSTALL = "TENURE_DOCKER_INSTALL"
 """Set where a missing engine may be installed from the system's packages (`.ci/run` does)."""
 BASE = "tenure-base"
+USUAL = "unix:///var/run/docker.sock"
 ENGINE_WITHIN_S = 30
 BASE_WITHIN_S = 240
 BUILD_WITHIN_S = 300
@@ -35,20 +37,20 @@ class NoEngine(Exception):
 @contextmanager
 def running_engine() -> Iterator[None]:
     """The engine that is there, or one that ends with this block. Raises `NoEngine`."""
-    if _answers(None):
+    if _answers(os.environ.get("DOCKER_HOST", USUAL)):
         yield
         return
     _find_dockerd()
-    socket = f"unix://{FOLDER}/docker.sock"
+    url = f"unix://{FOLDER}/docker.sock"
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (FOLDER / "engine.log").open("wb") as log:
         engine = subprocess.Popen(
             [PROJECT / "docker" / "engine.sh", FOLDER], stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
     before = os.environ.get("DOCKER_HOST")
-    os.environ["DOCKER_HOST"] = socket
+    os.environ["DOCKER_HOST"] = url
     try:
-        _await(engine, socket)
+        _await(engine, url)
         yield
     finally:
         engine.terminate()
@@ -59,9 +61,12 @@ def running_engine() -> Iterator[None]:
             os.environ["DOCKER_HOST"] = before
 
 
-def _answers(socket: str | None) -> bool:
+def _answers(url: str) -> bool:
+    # The client leaves sockets open that it could not connect.
+    if url.startswith("unix://") and not _listens(url.removeprefix("unix://")):
+        return False
     try:
-        client = docker.from_env() if socket is None else docker.DockerClient(socket)
+        client = docker.DockerClient(url)
     except DockerException:
         return False
     try:
@@ -70,6 +75,15 @@ def _answers(socket: str | None) -> bool:
         return False
     finally:
         client.close()
+
+
+def _listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as trial:
+        try:
+            trial.connect(path)
+        except OSError:
+            return False
+        return True
 
 
 def _find_dockerd() -> None:
@@ -84,9 +98,9 @@ def _find_dockerd() -> None:
         _run(attempt, BASE_WITHIN_S, "the Docker Engine can't be installed")
 
 
-def _await(engine: "subprocess.Popen[bytes]", socket: str) -> None:
+def _await(engine: "subprocess.Popen[bytes]", url: str) -> None:
     end_s = time.monotonic() + ENGINE_WITHIN_S
-    while not _answers(socket):
+    while not _answers(url):
         if engine.poll() is not None or time.monotonic() > end_s:
             last = (FOLDER / "engine.log").read_text(errors="replace").strip().splitlines()[-1:]
             raise NoEngine(f"a Docker Engine does not start here: {' '.join(last)}")
