@@ -235,3 +235,36 @@ def test_nodes_are_added_and_removed(node: Node, capsys: pytest.CaptureFixture[s
     assert main(["scale", "remove-node", node.ready()["node"]]) == 2
     assert "is the last node" in capsys.readouterr().err
     assert main(["scale", "--spawn", "true"]) == 2
+
+
+def test_snapshots_are_taken_looked_at_and_restored(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    place = str(tmp_path / "backups")
+    run(capsys, "schedule", "counter", "saved", "total=5")
+    (first,) = run(capsys, "snapshot", place)
+    assert first["jobs"] == len(run(capsys, "jobs"))
+    (second,) = run(capsys, "snapshot", place, "--keep", "1")
+    assert run(capsys, "snapshots", "list", place) == [second]
+    (verdict,) = run(capsys, "snapshots", "verify", place)
+    assert (verdict["whole"], verdict["jobs"]) == (True, second["jobs"])
+    exported = run(capsys, "snapshots", "export", place)
+    (saved,) = [line for line in exported if line["kind"] == "job" and line["id"] == "saved"]
+    assert (saved["state"], saved["parameters"]) == ({"total": 5}, {"total": 5})
+    assert main(["snapshots", "export", place, "--to", str(tmp_path / "jobs.jsonl")]) == 0
+    assert len((tmp_path / "jobs.jsonl").read_text().splitlines()) == len(exported)
+    (scheduled,) = run(capsys, "snapshot", place, "--every", "1h", "--keep", "2")
+    assert scheduled == {"scheduled": f"tenure-snapshots {place}"}
+    deadline = time.monotonic() + 30
+    while len(run(capsys, "snapshots", "list", place)) < 2:
+        assert time.monotonic() < deadline
+    assert run(capsys, "snapshot", place, "--stop") == [{"unscheduled": f"tenure-snapshots {place}"}]
+    assert main(["restore", place]) == 1
+    assert "--replace" in capsys.readouterr().err
+    run(capsys, "publish", "saved", '{"n": 1}')
+    (restored,) = run(capsys, "restore", place, "--name", second["name"], "--replace")
+    assert restored["jobs"] == second["jobs"]
+    assert run(capsys, "ask", "saved", '{"n": 2}') == [7]
+    for pack in (tmp_path / "backups" / "packs").rglob("*-0"):
+        pack.write_bytes(pack.read_bytes()[:-1])
+    assert main(["snapshots", "verify", place]) == 1
+    assert main(["restore", place, "--name", "nonsense"]) == 1
+    assert main(["snapshots", "list", str(tmp_path / "nothing")]) == 0

@@ -81,6 +81,9 @@ def test_the_shell_can_complete_commands() -> None:
         (["node", "app.py", "--prefer-network", "10.0.0.0/99"], "--prefer-network"),
         (["node", "app.py", "--log-level", "loud"], "--log-level is debug"),
         (["node", "no_such_app.py"], "no_such_app.py"),
+        (["snapshot", "backups", "--every", "soon"], "--every soon"),
+        (["snapshot", "backups", "--every", "1h", "--stop"], "not both"),
+        (["snapshots", "list", "nonsense://place"], "nonsense"),
     ],
 )
 def test_wrong_usage_is_told_in_a_sentence(
