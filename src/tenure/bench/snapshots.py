@@ -9,6 +9,7 @@ acknowledged before the snapshot, and no more than what was sent before its end.
 """
 
 import os
+import sys
 import tempfile
 import time
 import zlib
@@ -50,7 +51,7 @@ from tenure.testing.hazelcast_cluster import HazelcastBackend, open_hazelcast
 __all__ = ["measure"]
 
 JOBS = int(os.environ.get("TENURE_BENCH_JOBS", "1000000"))
-HOT = 20_000
+HOT = 4_000
 """So many of them get messages, each in its turn."""
 MESSAGES_PER_S = 2_000
 MADE_OF = 64
@@ -64,6 +65,7 @@ async def measure() -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="tenure-bench-") as folder:
         made, taken = Directory(Path(folder) / "made"), Directory(Path(folder) / "taken")
         await _make(made)
+        _say(f"{JOBS:,} jobs are made")
         figures = await _snapshot(made, taken)
         return figures | await _restore(taken, figures.pop("_floor"), figures.pop("_ceiling"), figures["exact"])
 
@@ -141,6 +143,7 @@ async def _snapshot(made: Directory, taken: Directory) -> dict[str, Any]:
     plan = _plan(2, FROM_PARTITIONS)
     async with open_hazelcast(plan) as cluster, cluster.open_client(None, None) as client:
         first_restore_s, _ = await _restored(cluster, client, made, 2)
+        _say(f"and restored, in {first_restore_s:.1f} s")
         ids = [_id(n) for n in range(HOT)]
         await trio.sleep(SETTLE_S)
         load, probes = Load(client, ids, per_second=MESSAGES_PER_S), Probes(client, ids)
@@ -157,6 +160,7 @@ async def _snapshot(made: Directory, taken: Directory) -> dict[str, Any]:
             manifest = await take_snapshot(client.grid, f"file://{taken.root}", taken, now_ms)
             snapshot_s = time.perf_counter() - began_s
             ceiling = load.sent
+            _say(f"a snapshot of {manifest.size_bytes / 2**20:.1f} MiB took {snapshot_s:.1f} s")
             await trio.sleep(AFTER_S)
             load.stop = True
             await ended.wait()
@@ -189,6 +193,10 @@ async def _snapshot(made: Directory, taken: Directory) -> dict[str, Any]:
         and jobs == manifest.jobs == JOBS
         and not probes.failed,
     }
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201  # it takes minutes
 
 
 async def _accounts(client: GridClient, ids: list[str]) -> list[Account]:
