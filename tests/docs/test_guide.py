@@ -86,3 +86,15 @@ async def test_commands_by_cron_and_after_each_other(guide: dict[str, Any], auto
         assert (dump.job, dump.work["argv"][0]) == ("dump", "pg_dump")
         await dump.succeed()
         assert (await cluster.launched()).job == "copy"
+
+
+async def test_snapshots_bring_jobs_back(guide: dict[str, Any], autojump_clock: Any) -> None:
+    place = "memory:guide"
+    async with Cluster(app=guide["types"], partitions=7) as cluster, cluster.client() as client:
+        await client.schedule(guide["Account"], id="ann", owner="Ann")
+        await guide["pay"](client)
+        await client.state("ann")
+        await guide["keep"](client, place)
+    async with Cluster(app=guide["types"], partitions=5) as cluster, cluster.client() as client:
+        await guide["come_back"](client, place)
+        assert (await client.state("ann")).balance == 5
