@@ -76,6 +76,11 @@ class InLanes:
         self.fresh[sender] = None
         return True
 
+    def is_waiting(self, key: bytes) -> bool:
+        """Has this slot been seen, and not been taken yet?"""
+        parts = split_slot_key(key)
+        return parts is not None and parts[1:] in self.waiting.get(parts[0], ())
+
     def is_consumed(self, sender: bytes, lane: int, n: int) -> bool:
         """Does this slot lie below what was taken, or in a lane that is closed or forgotten?"""
         return _is_below(sender, lane, n, self.cursors, self.watermark, self.incarnation)

@@ -36,7 +36,8 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     drain_deadline_s: float = 5.0
     """Running turns may finish until then; later they are cancelled, and run again elsewhere."""
     sweep_s: float = 2.0
-    """How often each partition's inbox is read for slots that no event told of."""
+    """How often each partition's inbox is read for slots that no event told of. Up to five times more rarely, where one
+    such look after the other finds none."""
     definitions_sweep_s: float = 20.0
     """The same for definitions; costs one read of all of them."""
     group_messages_max: int = 4096

@@ -22,7 +22,7 @@ from tenure.scheduler.definitions import Definitions
 from tenure.scheduler.draft import Draft
 from tenure.scheduler.errors import Undecodable
 from tenure.scheduler.forgetting import Forgetting
-from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.grid.port import Map
 from tenure.scheduler.heard import Heard
 from tenure.scheduler.host import Host
 from tenure.scheduler.inlanes import InLanes, is_passed
@@ -30,14 +30,13 @@ from tenure.scheduler.journal import Journal, TenureOver
 from tenure.scheduler.live import Live
 from tenure.scheduler.sightings import Sightings
 from tenure.scheduler.suspicion import Suspicion
+from tenure.scheduler.sweeping import Sweeping
 from tenure.scheduler.taking import Taking
 from tenure.scheduler.turns import Turns
 from tenure.scheduler.wire import Envelope, JobRecord, Kind, Record, RecordKind, Status
 
 __all__ = ["Tenure"]
 
-SWEEPS_A_CLEARING = 30
-"""What deletions left behind is looked for in the second sweep (not amid a handoff), and then this rarely."""
 
 
 class Tenure:
@@ -58,6 +57,7 @@ class Tenure:
         self.definitions = Definitions(self)
         self.forgetting = Forgetting(self)
         self.courier = Courier(self)
+        self.sweeping = Sweeping(self)
         self.supervisor = Supervisor(self)
         self.cutting = Cutting(self)
         self.suspicion = Suspicion(self)
@@ -66,7 +66,6 @@ class Tenure:
         self._unfinished: list[str] = []
         self._over_outbox: dict[str, Live] = {}
         self._wake = trio.Event()
-        self._sweep = trio.Event()
         self._closing: str | None = None
         self._draining = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
@@ -93,7 +92,7 @@ class Tenure:
 
     def sweep_soon(self) -> None:
         """Events may have been lost, or the partition itself: look now."""
-        self._sweep.set()
+        self.sweeping.soon()
 
     def wake(self) -> None:
         """There may be something to do."""
@@ -139,7 +138,7 @@ class Tenure:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self.courier.run)
-            nursery.start_soon(self._sweeps)
+            nursery.start_soon(self.sweeping.run)
             nursery.start_soon(self.definitions.sweeps)
             self.supervisor.begin()
             self.cutting.begin()
@@ -482,27 +481,7 @@ class Tenure:
             nursery.start_soon(self.journal.ring)  # sent behind the closing record, not after its acknowledgement
             await self.commit(RecordKind.CLOSING, self._closing)
 
-    # -- sweeping ---------------------------------------------------------------------------------
-
-    async def _sweeps(self) -> None:
-        """Find slots that no event told of; delete what lies below the cursors; later, the journal's remains."""
-        pause_s, sweeps = self.settings.sweep_s * (0.5 + self.host.random.random()), 0  # the first one has been
-        while True:
-            with trio.move_on_after(pause_s):
-                await self._sweep.wait()
-            self._sweep = trio.Event()
-            pause_s = self.settings.sweep_s * (0.5 + self.host.random.random())
-            try:
-                await self._sweep_inbox()
-                await self.forgetting.sweep()
-                if not await self.journal.still_ours():
-                    raise TenureOver(f"partition {self.partition}: its head is no longer ours")
-                sweeps += 1
-                if sweeps % SWEEPS_A_CLEARING == 2:
-                    await self.journal.sweep()
-                    self.state.forget_expired(self.host.now_ms())
-            except GridError:
-                pause_s = min(pause_s, self.settings.retry_pause_max_s)
+    # -- what others do beside the loop -------------------------------------------------------------
 
     def _listen_to(self, heard: Heard) -> None:
         for key, value in heard.slots.items():
@@ -510,13 +489,6 @@ class Tenure:
         self.host.grid.discard(Map.INBOX, self.partition, [key for key in heard.slots if self.is_passed(key)])
         for id, value in heard.definitions.items():
             self.offer_definition(id, value)
-
-    async def _sweep_inbox(self) -> None:
-        async for page in self.host.grid.scan(Map.INBOX, self.partition):
-            for entry in page:
-                self.offer_slot(entry.key, entry.value)
-            # Only what a *committed* cursor has passed: the turns of what was merely taken may yet be lost.
-            self.host.grid.discard(Map.INBOX, self.partition, [e.key for e in page if self.is_passed(e.key)])
 
     def is_passed(self, key: bytes) -> bool:
         """Is this slot below the committed cursors?"""

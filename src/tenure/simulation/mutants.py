@@ -16,6 +16,7 @@ from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.inlanes import InLanes, Slot
 from tenure.scheduler.journal import Journal
 from tenure.scheduler.state import PartitionState
+from tenure.scheduler.sweeping import Sweeping
 from tenure.scheduler.taking import Taking
 from tenure.scheduler.tenure import Tenure
 from tenure.scheduler.wire import Batch, Record, decode, encode
@@ -174,8 +175,8 @@ async def _hear_no_clients(self: Cutting, capture: Capture) -> None:
     capture.hears_clients = False
 
 
-@_replaced("sweep", Tenure, "_sweeps")
-async def _never_sweep(self: Tenure) -> None:
+@_replaced("sweep", Sweeping, "run")
+async def _never_sweep(self: Sweeping) -> None:
     await trio.sleep_forever()
 
 

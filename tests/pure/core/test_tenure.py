@@ -1,6 +1,7 @@
 """One tenure at work: backpressure, limits, groups, sweeps, timers, questions that make no sense."""
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -157,6 +158,33 @@ async def test_without_a_single_event_all_is_found_by_sweeps(bench: Bench) -> No
     await bench.publish("a", 3)
     await rest(60)
     assert (await bench.state_of("a"))["seen"] == [1, 2, 3]
+
+
+async def test_sweeps_that_find_nothing_become_rare_until_one_finds_something(bench: Bench) -> None:
+    opened = await bench.open(COUNTER, hints=False, sweep_s=1.0)
+    await bench.define("a", "counter")
+    swept_s: list[float] = []
+    sweeping = opened.tenure.sweeping
+    inbox = sweeping.inbox
+
+    async def counted() -> bool:
+        swept_s.append(trio.current_time())
+        return await inbox()
+
+    sweeping.inbox = counted  # type: ignore[method-assign]
+    await rest(100)
+    pauses_s = [later - earlier for earlier, later in pairwise(swept_s[-10:])]
+    assert all(2.5 <= pause_s <= 7.6 for pause_s in pauses_s)
+    await bench.publish("a", 1)
+    await rest(30)
+    found = next(n for n, at_s in enumerate(swept_s) if at_s > 100)
+    assert swept_s[found + 1] - swept_s[found] <= 1.6
+    assert (await bench.state_of("a"))["seen"] == [1]
+    sweeping.soon()
+    soon_s = trio.current_time()
+    await rest(2.5)
+    assert swept_s[-2] - soon_s < 0.1
+    assert swept_s[-1] - soon_s <= 2.5
 
 
 async def test_a_gap_is_read_at_once_and_then_ever_more_rarely(bench: Bench) -> None:
