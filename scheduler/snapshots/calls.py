@@ -63,7 +63,7 @@ async def restore(client: "GridClient", url: str, *, name: str = "", replace: bo
 
 def shown(manifest: Manifest) -> dict[str, Any]:
     """A manifest without its parts."""
-    left_out = ("parts", "format", "grid_format", "checksum", "formation")
+    left_out = ("parts", "packs", "format", "grid_format", "checksum", "formation")
     return {name: value for name, value in msgspec.structs.asdict(manifest).items() if name not in left_out}
 
 

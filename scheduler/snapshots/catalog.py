@@ -137,6 +137,8 @@ class Catalog:
                     nursery.start_soon(look, partition)
         if not problems:
             problems += _disagreements(parts)
+            if unnamed := {path for part in parts.values() for path, _ in part.packs} - set(manifest.packs):
+                problems.append(f"its manifest does not name {', '.join(sorted(unnamed))}")
             if jobs != manifest.jobs:
                 problems.append(f"{jobs} jobs were found, and {manifest.jobs} are promised")
         return Verdict(manifest.name, jobs, manifest.size_bytes, sorted(problems))
@@ -152,7 +154,8 @@ class Catalog:
         needed: set[str] = set()
         # First, so that what can't be read is noticed while everything is there.
         for name in kept:
-            needed |= await self._needed(await self.read(name))
+            manifest = await self.read(name)
+            needed |= {*(ref.path for ref in manifest.parts), *manifest.packs}
         for name in gone:
             await self.store.delete(manifest_path(name))
         for folder in ("parts", "packs", "unfinished", "snapshots"):
@@ -162,13 +165,6 @@ class Catalog:
                 if stored.age_s > ORPHAN_AGE_S:
                     await self.store.delete(stored.path)
         return gone
-
-    async def _needed(self, manifest: Manifest) -> set[str]:
-        needed: set[str] = set()
-        for partition, ref in enumerate(manifest.parts):
-            part = await self.part(manifest, partition)
-            needed |= {ref.path, *(path for path, _ in part.packs)}
-        return needed
 
 
 def _disagreements(parts: dict[int, Part]) -> list[str]:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from tenure.scheduler.assignment import NODE_PREFIX, NodeInfo
 from tenure.scheduler.cluster import Cluster, find
+from tenure.scheduler.errors import TenureError
 from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.snapshots.catalog import Catalog
 from tenure.scheduler.snapshots.errors import SnapshotFailed, SnapshotUnderWay, one_of_them
@@ -63,7 +64,8 @@ async def take_snapshot(
     options = options or SnapshotOptions()
     catalog = Catalog(store)
     why = "nobody answered"
-    with trio.move_on_after(options.deadline_s):
+    taken: Manifest | None = None
+    with trio.move_on_after(options.deadline_s) as deadline:
         for attempt in range(options.attempts_max):
             coordinator = _Coordinator(grid, url, store, catalog, now_ms)
             try:
@@ -74,11 +76,18 @@ async def take_snapshot(
                     break
                 await trio.sleep(min(AGAIN_S_MAX, RETRY_PAUSE_S * 2**attempt))
                 continue
-            if options.keep:
-                await catalog.retain(options.keep)
-            return manifest
-        raise SnapshotFailed(f"No snapshot was taken: {why}. Those before are as they were.")
-    raise SnapshotFailed(f"No snapshot within {options.deadline_s:g} s: {why}. Those before are as they were.")
+            taken = manifest
+            break
+    if taken is None:
+        limit = f" within {options.deadline_s:g} s" if deadline.cancelled_caught else ""
+        raise SnapshotFailed(f"No snapshot was taken{limit}: {why}. Those before are as they were.")
+    if options.keep:
+        try:
+            await catalog.retain(options.keep)
+        except TenureError as error:
+            error.add_note(f"Snapshot {taken.name} was taken; older ones could not be deleted.")
+            raise
+    return taken
 
 
 class _AttemptFailed(Exception):
@@ -134,6 +143,7 @@ class _Coordinator:
             sum(cut.size_bytes for cut in cuts),
             sum(cut.written_bytes for cut in cuts),
             round(duration_s, 3),
+            sorted({path for cut in cuts for path in cut.packs}),
             cluster.format,
         )
 

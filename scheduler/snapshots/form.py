@@ -120,6 +120,8 @@ class Manifest(Struct, frozen=True):
     written_bytes: int
     """What was written for it: the rest was there."""
     duration_s: float
+    packs: list[str] = []
+    """All that its parts refer to."""
     grid_format: int = FIRST
     """What the cluster's values were written in (see `scheduler.formats`)."""
     format: int = FORMAT

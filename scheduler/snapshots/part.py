@@ -133,6 +133,7 @@ class _Writer:
             jobs=self.jobs,
             size_bytes=self.size_bytes + len(stored),
             written_bytes=self.written_bytes + len(stored),
+            packs=tuple(path for path, _ in self.packs),
         )
 
     # -- buckets ----------------------------------------------------------------------------------

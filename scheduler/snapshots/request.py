@@ -52,6 +52,8 @@ class Cut(Struct, frozen=True):
     size_bytes: int = 0
     written_bytes: int = 0
     """Of these: what was not in the store before."""
+    packs: tuple[str, ...] = ()
+    """What it needs besides."""
     failure: str = ""
     """Why it will not be."""
     final: bool = False

@@ -78,7 +78,7 @@ async def _make(store: Directory) -> None:
     places: dict[int, list[str]] = defaultdict(list)
     for n in range(JOBS):
         places[zlib.crc32(_id(n).encode()) % MADE_OF].append(_id(n))
-    random, parts, size_bytes = Random(JOBS), [], 0
+    random, parts, packs, size_bytes = Random(JOBS), [], [], 0
     type = JobType("bench-account", Account)
     for partition in range(MADE_OF):
         ids = places[partition]
@@ -96,13 +96,14 @@ async def _make(store: Directory) -> None:
             refs.append(BucketRef(0, len(pack), len(small), digest_of(content), len(bucket.jobs)))
             pack += small
         path = pack_path("made", partition, 0)
+        packs.append(path)
         await store.write(path, bytes(pack))
         content = encode(Part(partition, refs, [(path, len(pack))], len(ids), [], {}, [], {}, {}))
         await store.write(part_path("made", partition), compressed(content))
         parts.append(PartRef(part_path("made", partition), digest_of(content).hex()))
         size_bytes += len(pack)
     name = "20260101T000000.000Z"
-    await Catalog(store).add(Manifest(name, 0, "made", 1, MADE_OF, parts, JOBS, size_bytes, size_bytes, 0.0))
+    await Catalog(store).add(Manifest(name, 0, "made", 1, MADE_OF, parts, JOBS, size_bytes, size_bytes, 0.0, packs))
 
 
 def _id(n: int) -> str:
