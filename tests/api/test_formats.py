@@ -8,14 +8,15 @@ import trio
 from msgspec import Raw
 
 import tenure
+from tenure.cli.partitions_seen import look_at_partitions
 from tenure.scheduler import formats
 from tenure.scheduler.formats import FIRST, Formats, stamp
 from tenure.scheduler.grid.port import Grid, Map
 from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import JobType, Registry
-from tenure.scheduler.keys import partition_of, slot_key
+from tenure.scheduler.keys import journal_key, partition_of, slot_key
 from tenure.scheduler.upgrades import finalize, formats_seen
-from tenure.scheduler.wire import Batch, Envelope
+from tenure.scheduler.wire import Batch, Envelope, Record, RecordKind
 from tenure.testing import Cluster, memory_cluster
 from tenure.testing.memory_cluster import MemoryBackend
 from tests.api.jobs import Counter
@@ -172,6 +173,34 @@ async def test_a_slot_that_only_another_node_reads_waits_for_that_node(
         assert partition not in older.tenures
         assert (await client.state(id)).total == 7
         assert await client.dead_letters() == []
+        grid.close()
+
+
+async def test_a_partition_that_no_node_can_read_is_parked_and_goes_on_when_one_can(
+    in_virtual_time: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Cluster(nodes=1, members=1, partitions=4) as cluster, cluster.client() as client:
+        await client.schedule(Counter, id="clicks")
+        assert await client.ask("clicks", {"n": 1}) == 1
+        backend, partition = backend_of(cluster), partition_of("clicks", 4)
+        slot = backend._nodes[0].node.tenures[partition].journal.slot
+        await cluster.kill(0)
+        # Written by a newer version, whose last node has gone; of a tenure that was over, so it has no effect.
+        record = ZIPPED.encode(Record("x.1", "nobody", RecordKind.TURNS, 1, "x", 0))
+        grid = backend.grid_cluster.connect()
+        await grid.set(Map.JOURNAL, partition, journal_key(slot), stamp(2) + record)
+        newer = backend._start_number()
+        node = (await backend._start(newer, backend.registry)).node
+        while partition not in node.host.unfit:  # noqa: ASYNC110  # in virtual time
+            await trio.sleep(0.1)
+        assert "format 2" in node.host.unfit[partition]
+        await trio.sleep(3)
+        rows = await look_at_partitions(client._home._value, timeout_s=2)
+        assert [row["state"] for row in rows] == ["parked" if n == partition else "open" for n in range(4)]
+        assert node.lost == {}
+        monkeypatch.setattr(formats, "_known", {**formats._known, ZIPPED.number: ZIPPED})
+        await trio.sleep(6)
+        assert await client.ask("clicks", {"n": 1}) == 2
         grid.close()
 
 

@@ -12,9 +12,10 @@ __all__ = ["look_at_partitions"]
 
 
 async def look_at_partitions(client: GridClient, *, timeout_s: float) -> list[dict[str, Any]]:
-    """A row for each partition, with its `state`: open, lost or silent."""
+    """A row for each partition, with its `state`: open, lost, parked (its node can't read what is in it) or silent."""
     nodes = await live_nodes(client.grid)
     lost = {partition: node.id for node in nodes for partition in node.lost}
+    unfit = {partition: node.id for node in nodes for partition in node.unfit}
     count = client.partition_count
     rows: list[dict[str, Any]] = [{"partition": n, "state": "silent", "node": ""} for n in range(count)]
 
@@ -26,7 +27,9 @@ async def look_at_partitions(client: GridClient, *, timeout_s: float) -> list[di
             status = await client.command(partition, "", {"op": "status"}, deadline_s=timeout_s if nodes else 0.5)
             rows[partition] |= {"state": "open", **status}
         except TenureError:
-            pass  # its row says that it is silent
+            if partition in unfit:
+                rows[partition] |= {"state": "parked", "node": unfit[partition]}
+            # else its row says that it is silent
 
     async with trio.open_nursery() as nursery:
         for partition in range(count):
