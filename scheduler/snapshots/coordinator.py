@@ -63,8 +63,9 @@ async def take_snapshot(
     """
     options = options or SnapshotOptions()
     catalog = Catalog(store)
-    why = "nobody answered"
+    why = ""
     taken: Manifest | None = None
+    coordinator: _Coordinator | None = None
     with trio.move_on_after(options.deadline_s) as deadline:
         for attempt in range(options.attempts_max):
             coordinator = _Coordinator(grid, url, store, catalog, now_ms)
@@ -79,6 +80,7 @@ async def take_snapshot(
             taken = manifest
             break
     if taken is None:
+        why = why or (coordinator.awaited() if coordinator is not None else "") or "nobody answered"
         limit = f" within {options.deadline_s:g} s" if deadline.cancelled_caught else ""
         raise SnapshotFailed(f"No snapshot was taken{limit}: {why}. Those before are as they were.")
     if options.keep:
@@ -103,6 +105,7 @@ class _Coordinator:
         self.grid, self.url, self.store, self.catalog, self.now_ms = grid, url, store, catalog, now_ms
         self.cuts: dict[int, Cut] = {}
         self._request: Request | None = None
+        self._missing: list[int] = []
         self._turn = trio.Lock()
 
     async def run(self, formation: str) -> Manifest:
@@ -129,6 +132,11 @@ class _Coordinator:
             await self._await(lambda cut: bool(cut.part), STORED_POLL_S)
             await self._check_nodes()  # one that does not mark its slots may have owned a partition meanwhile
             nursery.cancel_scope.cancel()
+
+    def awaited(self) -> str:
+        """What there was to wait for, for people."""
+        some = ", ".join(map(str, self._missing[:5])) + (", …" if len(self._missing) > 5 else "")
+        return f"nothing is heard of partitions {some}: see `tenure partitions`" if self._missing else ""
 
     def _manifest(self, name: str, taken_ms: int, cluster: Cluster, duration_s: float) -> Manifest:
         cuts = [self.cuts[partition] for partition in range(self.grid.partition_count)]
@@ -168,8 +176,8 @@ class _Coordinator:
         try:
             async for page in self.grid.scan(Map.NODES, 0):
                 for entry in page:
-                    if entry.key.startswith(NODE_PREFIX) and not (node := decode(entry.value, NodeInfo)).cuts:
-                        raise _AttemptFailed(f"node {node.id} runs a version that takes no snapshots: upgrade it first")
+                    if entry.key.startswith(NODE_PREFIX):
+                        _check(decode(entry.value, NodeInfo))
         except GridError as error:
             raise _AttemptFailed(f"the members do not answer: {error}") from error
 
@@ -225,6 +233,7 @@ class _Coordinator:
         while True:
             await trio.sleep(BEAT_S)
             await self._change()
+            await self._check_nodes()
 
     async def _end(self) -> None:
         """What was captured and is not stored may be forgotten. A hint: they forget it later without."""
@@ -258,6 +267,7 @@ class _Coordinator:
             async with trio.open_nursery() as nursery:
                 for partition in list(missing):
                     nursery.start_soon(look, partition)
+            self._missing = missing
             if not missing:
                 return
             await trio.sleep(poll_s)
@@ -278,6 +288,16 @@ class _Coordinator:
                 except GridError:
                     await trio.sleep(RETRY_PAUSE_S)
         await self._change(phase=Phase.COLLECTING, channels=tuple(channels))
+
+
+def _check(node: NodeInfo) -> None:
+    """Can there be a snapshot with this node?"""
+    if node.lost:
+        raise _AttemptFailed(
+            f"partition {node.lost[0]} is lost: its jobs would be missing. Go on without them, or restore", final=True
+        )
+    if not node.cuts:
+        raise _AttemptFailed(f"node {node.id} runs a version that takes no snapshots: upgrade it first")
 
 
 def channels_of(cuts: dict[int, Cut]) -> dict[int, dict[int, int]]:

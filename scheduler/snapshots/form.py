@@ -42,6 +42,7 @@ __all__ = [
 
 FORMAT = 1
 JOBS_PER_BUCKET = 32
+BYTES_PER_BUCKET = 64 * 1024
 COMPRESSION = 1
 T = TypeVar("T")
 _manifest_encoder = msgspec.json.Encoder()
@@ -147,9 +148,9 @@ def pack_path(attempt: str, partition: int, n: int) -> str:
     return f"packs/{attempt}/{partition:05}-{n}"
 
 
-def bucket_count(jobs: int) -> int:
+def bucket_count(jobs: int, size_bytes: int = 0) -> int:
     """How many buckets: a power of two, so that it rarely changes."""
-    return 1 << max(0, (jobs // JOBS_PER_BUCKET).bit_length())
+    return 1 << max(jobs // JOBS_PER_BUCKET, size_bytes // BYTES_PER_BUCKET).bit_length()
 
 
 def bucket_of(id: str, partition_count: int, count: int) -> int:

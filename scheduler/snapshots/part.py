@@ -3,7 +3,7 @@
 Whatever takes long is done in slices of about a millisecond, so that turns don't wait for it.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 import trio
@@ -39,6 +39,7 @@ PACK_BYTES_MAX = 32 * 2**20
 LIVE_SHARE_MIN = 0.5
 """Of a pack that less of is needed, that is written anew, so that the rest can go."""
 COMPLETE_POLL_S = 0.05
+LARGE_BYTES = 256 * 1024
 
 
 async def write_part(tenure: "Tenure", capture: "Capture") -> None:
@@ -124,7 +125,7 @@ class _Writer:
             self.capture.client_lanes_max,
         )
         content, path = encode(part), part_path(self.request.attempt, self.partition)
-        stored = compressed(content)
+        stored = await _beside(compressed, content)
         await self.store.write(path, stored)
         return Cut(
             self.capture.number,
@@ -145,7 +146,7 @@ class _Writer:
         wasted = _wasted(base)
         async for bucket in self._buckets(frozen, definitions):
             content = encode(bucket)
-            digest = digest_of(content)
+            digest = await _beside(digest_of, content)
             known = base.refs.get(digest)
             if known is not None and known[0] not in wasted:
                 self._refer(known[0], known[1], known[2])
@@ -155,7 +156,7 @@ class _Writer:
 
     async def _buckets(self, frozen: Frozen, definitions: dict[str, bytes]) -> AsyncIterator[Bucket]:
         partitions = self.grid.partition_count
-        count = bucket_count(len(definitions))
+        count = bucket_count(len(definitions), sum(len(record.state) for record in frozen.jobs.values()))
         buckets = [Bucket({}, {}, {}, []) for _ in range(count)]
         for n, (id, record) in enumerate(frozen.jobs.items()):
             bucket = buckets[bucket_of(id, partitions, count)]
@@ -217,7 +218,7 @@ class _Writer:
         return self._places[path]
 
     async def _add(self, content: bytes, digest: bytes, jobs: int) -> None:
-        small = compressed(content)
+        small = await _beside(compressed, content)
         if self._pack and len(self._pack) + len(small) > PACK_BYTES_MAX:
             await self._end_pack()
         place = self._place(self._path(), 0)
@@ -265,6 +266,13 @@ class _Writer:
                 pass
             attempt += 1
             await self.tenure.journal.pause(attempt)
+
+
+async def _beside(work: Callable[[bytes], bytes], content: bytes) -> bytes:
+    """What would take long is done in a thread; for little, going there and back would take longer."""
+    if len(content) < LARGE_BYTES:
+        return work(content)
+    return await trio.to_thread.run_sync(work, content)
 
 
 def _wasted(base: Base) -> set[str]:

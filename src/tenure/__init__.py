@@ -74,6 +74,15 @@ if TYPE_CHECKING:
     )
     from tenure.scheduler.jobtype import Job, JobType, Registry, Retry, job, registry
     from tenure.scheduler.settings import ClientSettings, NodeSettings
+    from tenure.scheduler.snapshots.errors import (
+        BadLocation,
+        NotRestorable,
+        SnapshotDamaged,
+        SnapshotFailed,
+        SnapshotUnderWay,
+        StoreFailed,
+        UnknownSnapshot,
+    )
     from tenure.scheduler.topic import Topic
     from tenure.scheduler.wire import Failure
 
@@ -84,6 +93,7 @@ __all__ = [
     "AskFailed",
     "Backlogged",
     "BadApplication",
+    "BadLocation",
     "BadSchedule",
     "Client",
     "ClientClosed",
@@ -109,6 +119,7 @@ __all__ = [
     "NotDone",
     "NotFinished",
     "NotPicklable",
+    "NotRestorable",
     "NotSpawned",
     "PartitionLost",
     "PartitionStatus",
@@ -119,7 +130,11 @@ __all__ = [
     "Retry",
     "ScaleStatus",
     "Snapshot",
+    "SnapshotDamaged",
+    "SnapshotFailed",
+    "SnapshotUnderWay",
     "StateTooLarge",
+    "StoreFailed",
     "SyncClient",
     "TenureError",
     "TimerView",
@@ -130,6 +145,7 @@ __all__ = [
     "UnknownJob",
     "UnknownJobType",
     "UnknownNode",
+    "UnknownSnapshot",
     "UnreadableFormat",
     "UpgradeStatus",
     "UpgradeStopped",
@@ -169,6 +185,15 @@ _HOMES = {
     "scheduler.context": ("Context", "MessageInfo"),
     "scheduler.jobtype": ("Job", "JobType", "Registry", "Retry", "job", "registry"),
     "scheduler.settings": ("ClientSettings", "NodeSettings"),
+    "scheduler.snapshots.errors": (
+        "BadLocation",
+        "NotRestorable",
+        "SnapshotDamaged",
+        "SnapshotFailed",
+        "SnapshotUnderWay",
+        "StoreFailed",
+        "UnknownSnapshot",
+    ),
     "scheduler.topic": ("Topic",),
     "scheduler.wire": ("Failure",),
 }

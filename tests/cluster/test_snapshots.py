@@ -45,6 +45,14 @@ async def test_killed_amid_snapshots_then_all_lost_then_restored(tmp_path: Path)
     for name in floors:
         assert (await Catalog(store).verify(name)).problems == []
     async with Cluster(nodes=1, members=1, grid="hazelcast", app=application.__file__, partitions=61) as cluster:
+        # Killed amid restoring: nodes keep out of what is half done, until it is run again.
+        restoring = command(await cluster.address(), "restore", place)
+        await trio.sleep(4)
+        restoring.kill()
+        await trio.to_thread.run_sync(restoring.communicate)
+        async with cluster.client() as client:
+            with pytest.raises(tenure.TryAgain):
+                await client.partitions(timeout_s=2)
         for name, floor in floors.items():
             restored = command(await cluster.address(), "restore", place, "--name", name, "--replace", "--json")
             output, _ = await trio.to_thread.run_sync(restored.communicate)
