@@ -12,7 +12,7 @@ from typing import Any, cast
 import trio
 
 import tenure
-from tenure.bench.application import Waiter
+from tenure.bench.application import Autoscaler, Waiter
 from tenure.bench.clusters import APPLICATION, fresh_cluster, schedule, states
 from tenure.bench.pauses import Load, measure_pause
 from tenure.scheduler.client import GridClient
@@ -26,7 +26,7 @@ __all__ = ["measure_autoscale", "measure_member_change"]
 SETTLE_S = 4.0
 
 TURNS_AT_ONCE = 2
-CALM_PER_S, STEP_PER_S = 50, 700
+CALM_PER_S, STEP_PER_S = 50, 550
 """A node can do at most 400 in a second, as its turns wait for 5 ms and it runs two at once."""
 JOBS = 200
 NODES_MAX = 4
@@ -71,12 +71,14 @@ async def measure_autoscale() -> dict[str, Any]:
             nodes = watch.nodes
             waiters = await _all_done(client, ids, calm.sent + step.sent)
             nursery.cancel_scope.cancel()
+        scaler = cast(Autoscaler, await client.state("node"))
         await _end_its_nodes(client)
     return {
         "autoscale_s": watch.high_s - began_s,
         "autoscale_lag_max": watch.lag_max,
         "autoscale_calm_lag_max": calm_lag,
         "autoscale_nodes": nodes,
+        "autoscale_changes": [change.nodes for change in scaler.changes],
         "autoscale_messages_per_s": calm.sent / calm.took_s + step.sent / step.took_s,
         "autoscale_missing": (missing := calm.sent + step.sent - sum(waiter.total for waiter in waiters)),
         "autoscale_disordered": (disordered := sum(waiter.disordered for waiter in waiters)),
