@@ -15,6 +15,7 @@ from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.image import Frozen
 from tenure.scheduler.journal import Journal
 from tenure.scheduler.keys import HEAD
+from tenure.scheduler.snapshots.errors import NotRestorable
 from tenure.scheduler.state import PartitionState
 from tenure.scheduler.wire import Head, Record, RecordKind, decode, encode
 
@@ -66,6 +67,8 @@ class Founding(Journal):
         while True:
             try:
                 there = await self.grid.put_if_absent(Map.HEADS, self.partition, HEAD, new)
+                if there is not None and decode(there, Head).incarnation > head.incarnation:
+                    raise NotRestorable("another has restored here meanwhile, as this one was silent for long")
                 if there is None or await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, there, new):
                     return
             except GridError:

@@ -16,26 +16,23 @@ import msgspec
 import trio
 from msgspec import Raw, Struct
 
-from tenure.scheduler.cluster import MARKER, Cluster
-from tenure.scheduler.errors import NotDone
-from tenure.scheduler.formats import FIRST, format_of
+from tenure.scheduler.cluster import Cluster
+from tenure.scheduler.formats import format_of
 from tenure.scheduler.grid.port import Grid, GridError, Map
-from tenure.scheduler.settings import CLUSTER_KNOWN_S, NodeSettings
+from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.snapshots.catalog import Catalog
-from tenure.scheduler.snapshots.errors import NotRestorable, SnapshotDamaged, one_of_them
+from tenure.scheduler.snapshots.claim import Claim
+from tenure.scheduler.snapshots.errors import SnapshotDamaged, one_of_them
 from tenure.scheduler.snapshots.form import Manifest
 from tenure.scheduler.snapshots.founding import Founding
-from tenure.scheduler.snapshots.rehash import Rehash, Restored, is_wanted, type_of
+from tenure.scheduler.snapshots.rehash import Rehash, Restored, type_of
 from tenure.scheduler.snapshots.stores import Store
 from tenure.scheduler.watermark import announce
-from tenure.scheduler.wire import Batch, Kind, decode, encode
 
 __all__ = ["RestoreOptions", "RestoreResult", "restore_snapshot"]
 
 READ_AT_ONCE = 4
 WRITE_AT_ONCE = 8
-BEAT_S = 1.0
-ALIVE_S = 10.0
 GROUP = 500
 GROUP_BYTES_MAX = 256 * 1024
 UNPACKED = 6
@@ -97,22 +94,20 @@ class _Restorer:
         self.random = Random(self.formation)
         self.watermark = 0
         self.jobs = 0
-        self._marker: Cluster | None = None
         self._serial = 0
-        self._turn = trio.Lock()
 
     async def run(self) -> RestoreResult:
         began_s = trio.current_time()
         format_of(self.manifest.grid_format)  # raises what says that a newer version is needed
-        there = await self._look()
-        incarnation = await self._incarnation(there)
+        claim = Claim(self.grid, self.formation, replaces_jobs=self.options.replace)
+        await claim.look()
+        incarnation = await self._incarnation(claim.there)
         await self._check_parts()
-        await self._begin(there, incarnation)
+        await claim.take(self.manifest, incarnation)
+        self.watermark = max(self.watermark, self.now_ms())
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._keep_beating)
-            # What clients believe of this cluster holds for so long.
-            await trio.sleep(1.5 * CLUSTER_KNOWN_S)
-            await self._look_again(there)
+            nursery.start_soon(claim.keep)
+            await claim.settle()
             for selected in self._passes():
                 await self._restore(await self._read(selected), incarnation)
             nursery.cancel_scope.cancel()
@@ -121,7 +116,7 @@ class _Restorer:
                 f"snapshot {self.manifest.name} has {self.jobs} jobs, and promises {self.manifest.jobs}; "
                 "nodes keep out of what was restored of it. Restore another one"
             )
-        await self._change(formed=True, restoring="")
+        await claim.end()
         return RestoreResult(
             self.manifest.name,
             self.jobs,
@@ -131,60 +126,7 @@ class _Restorer:
             round(trio.current_time() - began_s, 3),
         )
 
-    # -- may it be done? --------------------------------------------------------------------------
-
-    async def _look(self) -> Cluster | None:
-        """What is here. Raises `NotRestorable` where there are jobs, unless told."""
-        try:
-            stored = await self.grid.get(Map.NODES, 0, MARKER)
-            there = decode(stored, Cluster) if stored is not None else None
-            if there is not None and there.restoring:
-                await self._outwait(there)
-            elif not self.options.replace:
-                await self._check_empty()
-        except GridError as error:
-            raise NotDone(f"the members do not answer: {error}; nothing was changed") from error
-        return there
-
-    async def _look_again(self, there: Cluster | None) -> None:
-        """Has anything come before all knew of us? Then it is as it was before."""
-        if self.options.replace or (there is not None and there.restoring):
-            return
-        try:
-            await self._check_empty()
-        except (NotRestorable, GridError):
-            async with self._turn:
-                assert self._marker is not None
-                if there is None:
-                    await self.grid.delete(Map.NODES, 0, MARKER)
-                else:
-                    await self.grid.replace_if_same(Map.NODES, 0, MARKER, encode(self._marker), encode(there))
-            raise
-
-    async def _outwait(self, there: Cluster) -> None:
-        """One who restores is alive, or was interrupted: then we begin anew."""
-        with trio.move_on_after(ALIVE_S):
-            while True:
-                await trio.sleep(BEAT_S / 2)
-                now = await self.grid.get(Map.NODES, 0, MARKER)
-                if now is not None and decode(now, Cluster) != there:
-                    raise NotRestorable(f"snapshot {there.restoring} is being restored here; wait for its end")
-
-    async def _check_empty(self) -> None:
-        for partition in range(self.grid.partition_count):
-            async for page in self.grid.scan(Map.JOBS, partition):
-                for entry in page:
-                    if is_wanted(entry.value):
-                        raise NotRestorable(
-                            f"this cluster has jobs, {entry.key.decode(errors='replace')!r} for one; restoring would "
-                            "remove them all. Say so (--replace), or restore into another cluster. Nothing was changed"
-                        )
-            async for page in self.grid.scan(Map.INBOX, partition):
-                if any(_has_messages(entry.value) for entry in page):
-                    raise NotRestorable(
-                        "this cluster has messages that no job has taken yet; restoring would remove them. Say so "
-                        "(--replace), or restore into another cluster. Nothing was changed"
-                    )
+    # -- before anything is changed ---------------------------------------------------------------
 
     async def _incarnation(self, there: Cluster | None) -> int:
         """Higher than any that has run these jobs, as far as this store and this grid know."""
@@ -210,47 +152,6 @@ class _Restorer:
         async with trio.open_nursery() as nursery:
             for partition in range(self.manifest.partition_count):
                 nursery.start_soon(look, partition)
-
-    # -- the marker -------------------------------------------------------------------------------
-
-    async def _begin(self, there: Cluster | None, incarnation: int) -> None:
-        before = there.formation if there is not None else ""
-        count, name = self.grid.partition_count, self.manifest.name
-        format = max(self.manifest.grid_format, there.format if there is not None else FIRST)
-        new = Cluster(self.formation, incarnation, count, False, format, name, replaces=before, restored=name)
-        try:
-            if there is None:
-                done = await self.grid.put_if_absent(Map.NODES, 0, MARKER, encode(new)) is None
-            else:
-                done = await self.grid.replace_if_same(Map.NODES, 0, MARKER, encode(there), encode(new))
-        except GridError as error:
-            raise NotDone(f"the members do not answer: {error}; run it again") from error
-        if not done:
-            raise NotRestorable("something else has happened to this cluster at the same moment; run it again")
-        self._marker = new
-        self.watermark = max(self.watermark, self.now_ms())
-
-    async def _change(self, *, formed: bool = False, restoring: str | None = None) -> None:
-        async with self._turn:
-            assert self._marker is not None
-            old = self._marker
-            new = msgspec.structs.replace(
-                old, formed=formed, restoring=old.restoring if restoring is None else restoring, beat=old.beat + 1
-            )
-            while True:
-                try:
-                    for was in (old, new):
-                        if await self.grid.replace_if_same(Map.NODES, 0, MARKER, encode(was), encode(new)):
-                            self._marker = new
-                            return
-                    raise NotRestorable("another has taken over to restore here, as this one was silent for long")
-                except GridError:
-                    await trio.sleep(self.settings.retry_pause_s)
-
-    async def _keep_beating(self) -> None:
-        while True:
-            await trio.sleep(BEAT_S)
-            await self._change()
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -347,12 +248,3 @@ class _Restorer:
     def _new_id(self) -> str:
         self._serial += 1
         return f"restore-{self.formation}.{self._serial}"
-
-
-def _has_messages(slot: bytes) -> bool:
-    """More than questions, which nobody counts on."""
-    try:
-        envelopes = decode(slot, Batch).envelopes
-    except Exception:  # noqa: BLE001  # whatever it is, it is not ours to remove unasked
-        return True
-    return any(envelope.kind in (Kind.MESSAGE, Kind.TOPIC, Kind.TYPE) for envelope in envelopes)

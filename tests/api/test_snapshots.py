@@ -240,6 +240,31 @@ async def test_it_is_refused_where_there_are_jobs_unless_told(in_virtual_time: N
         assert (await other.state("kept")).total == 17
 
 
+async def test_what_comes_before_all_have_noticed_is_kept(in_virtual_time: None, place: str) -> None:
+    async with another(nodes=1) as (_, client):
+        await client.schedule(Counter, id="saved")
+        await client.snapshot(place)
+    async with another(nodes=2) as (cluster, client), cluster.client() as other:
+        await other.schedule(Counter, id="gone")
+        await other.unschedule("gone")
+        refused: list[tenure.NotRestorable] = []
+
+        async def restore() -> None:
+            try:
+                await client.restore(place)
+            except tenure.NotRestorable as error:
+                refused.append(error)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(restore)
+            await trio.sleep(1)
+            # It has looked just now, so it may still believe that this is the cluster it was.
+            await other.schedule(Counter, id="new", timeout_s=3)
+        assert "'new'" in str(refused[0])
+        assert await other.ask("new", {"n": 1}) == 1
+        assert [job["id"] for job in await client.jobs()] == ["new"]
+
+
 async def test_nodes_keep_out_of_what_is_half_restored(
     in_virtual_time: None, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

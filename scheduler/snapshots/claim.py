@@ -1,0 +1,146 @@
+"""The right to restore: may it be done here, and who else must know?
+
+The cluster's marker says that a snapshot is being restored, and moves while somebody does. Nodes keep out of such a
+cluster, and clients wait. When all who were here have noticed, it is looked at again: where something has come
+meanwhile that nobody wants removed, all is as it was before.
+"""
+
+import trio
+from msgspec.structs import replace
+
+from tenure.scheduler.cluster import MARKER, Cluster
+from tenure.scheduler.errors import NotDone
+from tenure.scheduler.formats import FIRST
+from tenure.scheduler.grid.port import Grid, GridError, Map
+from tenure.scheduler.settings import CLUSTER_KNOWN_S
+from tenure.scheduler.snapshots.errors import NotRestorable
+from tenure.scheduler.snapshots.form import Manifest
+from tenure.scheduler.snapshots.rehash import is_wanted
+from tenure.scheduler.wire import Batch, Kind, decode, encode
+
+__all__ = ["Claim"]
+
+BEAT_S = 1.0
+ALIVE_S = 10.0
+RETRY_PAUSE_S = 0.1
+
+
+class Claim:
+    """One restorer's hold on a grid."""
+
+    def __init__(self, grid: Grid, formation: str, *, replaces_jobs: bool) -> None:
+        self.grid, self.formation, self._replaces_jobs = grid, formation, replaces_jobs
+        self.there: Cluster | None = None
+        """What was here before."""
+        self._stored: bytes | None = None
+        self._marker: Cluster | None = None
+        self._turn = trio.Lock()
+
+    async def look(self) -> None:
+        """What is here? Raises `NotRestorable` where there are jobs, unless they are to be replaced."""
+        try:
+            self._stored = await self.grid.get(Map.NODES, 0, MARKER)
+            self.there = decode(self._stored, Cluster) if self._stored is not None else None
+            if self.there is not None and self.there.restoring:
+                await self._outwait(self.there)
+            elif not self._replaces_jobs:
+                await self._check_empty()
+        except GridError as error:
+            raise NotDone(f"the members do not answer: {error}; nothing was changed") from error
+
+    async def take(self, manifest: Manifest, incarnation: int) -> None:
+        """From now on nobody else opens a partition, or believes that this is the cluster it was."""
+        there, count, name = self.there, self.grid.partition_count, manifest.name
+        before = there.formation if there is not None else ""
+        format = max(manifest.grid_format, there.format if there is not None else FIRST)
+        new = Cluster(self.formation, incarnation, count, False, format, name, replaces=before, restored=name)
+        try:
+            if self._stored is None:
+                done = await self.grid.put_if_absent(Map.NODES, 0, MARKER, encode(new)) is None
+            else:
+                done = await self.grid.replace_if_same(Map.NODES, 0, MARKER, self._stored, encode(new))
+        except GridError as error:
+            raise NotDone(f"the members do not answer: {error}; run it again") from error
+        if not done:
+            raise NotRestorable("something else has happened to this cluster at the same moment; run it again")
+        self._marker = new
+
+    async def settle(self) -> None:
+        """Until all who were here have noticed."""
+        await trio.sleep(1.5 * CLUSTER_KNOWN_S)
+        if self._replaces_jobs or (self.there is not None and self.there.restoring):
+            return
+        try:
+            await self._check_empty()
+        except (NotRestorable, GridError):
+            await self._give_back()
+            raise
+
+    async def keep(self) -> None:
+        """Say all the time that somebody is at it."""
+        while True:
+            await trio.sleep(BEAT_S)
+            await self._change()
+
+    async def end(self) -> None:
+        """It is done: this is a cluster."""
+        await self._change(formed=True, restoring="")
+
+    # -- steps ------------------------------------------------------------------------------------
+
+    async def _outwait(self, there: Cluster) -> None:
+        """One who restores is alive, or was interrupted: then we begin anew."""
+        with trio.move_on_after(ALIVE_S):
+            while True:
+                await trio.sleep(BEAT_S / 2)
+                now = await self.grid.get(Map.NODES, 0, MARKER)
+                if now is not None and decode(now, Cluster) != there:
+                    raise NotRestorable(f"snapshot {there.restoring} is being restored here; wait for its end")
+
+    async def _check_empty(self) -> None:
+        for partition in range(self.grid.partition_count):
+            async for page in self.grid.scan(Map.JOBS, partition):
+                for entry in page:
+                    if is_wanted(entry.value):
+                        raise NotRestorable(
+                            f"this cluster has jobs, {entry.key.decode(errors='replace')!r} for one; restoring would "
+                            "remove them all. Say so (--replace), or restore into another cluster. Nothing was changed"
+                        )
+            async for page in self.grid.scan(Map.INBOX, partition):
+                if any(_has_messages(entry.value) for entry in page):
+                    raise NotRestorable(
+                        "this cluster has messages that no job has taken yet; restoring would remove them. Say so "
+                        "(--replace), or restore into another cluster. Nothing was changed"
+                    )
+
+    async def _give_back(self) -> None:
+        async with self._turn:
+            assert self._marker is not None
+            if self._stored is None:
+                await self.grid.delete(Map.NODES, 0, MARKER)
+            else:
+                await self.grid.replace_if_same(Map.NODES, 0, MARKER, encode(self._marker), self._stored)
+
+    async def _change(self, *, formed: bool = False, restoring: str | None = None) -> None:
+        async with self._turn:
+            assert self._marker is not None
+            old, name = self._marker, self._marker.restoring if restoring is None else restoring
+            new = replace(old, formed=formed, restoring=name, beat=old.beat + 1)
+            while True:
+                try:
+                    for was in (old, new):
+                        if await self.grid.replace_if_same(Map.NODES, 0, MARKER, encode(was), encode(new)):
+                            self._marker = new
+                            return
+                    raise NotRestorable("another has taken over to restore here, as this one was silent for long")
+                except GridError:
+                    await trio.sleep(RETRY_PAUSE_S)
+
+
+def _has_messages(slot: bytes) -> bool:
+    """More than questions, which nobody counts on."""
+    try:
+        envelopes = decode(slot, Batch).envelopes
+    except Exception:  # noqa: BLE001  # whatever it is, it is not ours to remove unasked
+        return True
+    return any(envelope.kind in (Kind.MESSAGE, Kind.TOPIC, Kind.TYPE) for envelope in envelopes)
