@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tenure.cli import main, spark_view
+from tenure.cli import main, spark_jobs, spark_view
 from tenure.cli.spark_jobs import row_of
 from tenure.cli.spark_view import PlainView, State
 from tenure.jobs.spark import java
@@ -71,3 +71,25 @@ def test_what_is_missing_is_said_before_anything_starts(tmp_path: Any, monkeypat
     assert f"stage 1-command: there is no command {tmp_path}/nowhere" in capsys.readouterr().err
     assert main(["spark", "submit", str(tmp_path / "p.toml"), "--overlap", "wait"]) == 2
     assert "--overlap is skip, queue or cancel" in capsys.readouterr().err
+
+
+def test_when_a_submitted_pipeline_is_to_run(tmp_path: Any, monkeypatch: Any, capsys: Any) -> None:
+    (tmp_path / "in").touch()
+    (tmp_path / "p.toml").write_text('name = "p"\nsource = { text = "in" }\nsink = { text = "out" }\n')
+    monkeypatch.setattr(java, "find_java_home", lambda: tmp_path)
+    asked: list[Any] = []
+    monkeypatch.setattr(spark_jobs, "on_cluster", lambda connection, work, *arguments: asked.append(arguments))
+
+    def options(*given: str) -> Any:
+        assert main(["spark", "submit", str(tmp_path / "p.toml"), *given]) == 0, capsys.readouterr().err
+        pipeline, id, found = asked.pop()
+        assert pipeline.name == "p"
+        return id, found
+
+    assert options("--id", "x") == ("x", {"tz": "UTC", "overlap": "skip"})
+    id, at = options("--at", "2026-03-01T03:00", "--tz", "Europe/Paris")
+    assert (id, at["at"].isoformat()) == ("p", "2026-03-01T03:00:00+01:00")
+    assert options("--after", "a", "--after", "b", "--overlap", "queue")[1]["after"] == ["a", "b"]
+    assert options("--cron", "0 3 * * *")[1]["cron"] == "0 3 * * *"
+    assert main(["spark", "submit", str(tmp_path / "p.toml"), "--at", "2026-03-01T03:00", "--tz", "Europe/Pari"]) == 2
+    assert "There is no time zone 'Europe/Pari'" in capsys.readouterr().err
