@@ -14,6 +14,9 @@ PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit)): (.*)$"
 FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 NOT_THE_USERS = ("/pyspark/", "/tenure/jobs/", "/pyspark.zip/")
 CAUSED = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
+RAISED = re.compile(r"^: (.*)$", re.MULTILINE)
+STATE = re.compile(r" SQLSTATE: \w{5}\s*$")
+"""Spark adds it to each of our complaints."""
 
 
 def told(error: Exception) -> Exception:
@@ -22,7 +25,7 @@ def told(error: Exception) -> Exception:
         return error
     text = str(error)
     if complaint := COMPLAINED.search(text):
-        return _because(BadRecord(complaint[1].strip()), error)
+        return _because(BadRecord(STATE.sub("", complaint[1].strip())), error)
     if ours := OURS.search(text):
         from tenure.jobs.pipelines import errors
 
@@ -49,5 +52,7 @@ def _sentence(error: Exception, text: str) -> str:
         return f"{kind}: {what}{place}"
     if caused := CAUSED.findall(text):
         return str(caused[-1])
+    if raised := RAISED.findall(text):  # by Java, as Py4J tells it
+        return str(raised[0])
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return f"{type(error).__name__}: {first}"
