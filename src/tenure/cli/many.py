@@ -9,7 +9,7 @@ from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Usage
 from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.selector import Selector, parse_selector
-from tenure.cli.show import moment, print_json, print_table, say
+from tenure.cli.show import counted, moment, print_json, print_table, say
 
 if TYPE_CHECKING:
     from tenure.scheduler.client import GridClient
@@ -182,13 +182,10 @@ def _tell(ids: list[str], failures: dict[str, str], done: str, dry_run: bool, co
         elif id in failures:
             say(f"{id}: {failures[id]}")
     if dry_run:
-        say(f"{_count(len(ids))} would be {done}.")
+        say(f"{counted(len(ids), 'job')} would be {done}.")
     else:
-        say(f"{_count(len(ids) - len(failures))} {done}" + (f", {len(failures)} not." if failures else "."))
+        say(f"{counted(len(ids) - len(failures), 'job')} {done}" + (f", {len(failures)} not." if failures else "."))
 
-
-def _count(jobs: int) -> str:
-    return "1 job" if jobs == 1 else f"{jobs:,} jobs"
 
 
 def _run(work: Callable[[], Awaitable[Any]]) -> Any:

@@ -12,7 +12,7 @@ from tenure.cli.ends import Exit, Failed, Usage
 from tenure.cli.node_rows import node_rows
 from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.selector import NODES, Selector, parse_selector
-from tenure.cli.show import moment, print_json, print_table, say
+from tenure.cli.show import counted, moment, print_json, print_table, say
 
 if TYPE_CHECKING:
     from tenure.scheduler.client import GridClient
@@ -75,7 +75,7 @@ def wait(
         print_json(quiet)
     else:
         later = f"; {quiet['timers']:,} timers are set, the first for {moment(quiet['first_due_ms'])}"
-        say(f"{application} is quiet: {quiet['jobs']:,} jobs{later if quiet['timers'] else ''}.")
+        say(f"{application} is quiet: {counted(quiet['jobs'], 'job')}{later if quiet['timers'] else ''}.")
         if not quiet["jobs"]:
             say("No job belongs to it: see `tenure jobs` for the applications that there are.")
     return Exit.DONE
@@ -112,12 +112,12 @@ def undeploy(
         ids = _run(connection, lambda client: jobs_of(client, application))
         for id in sorted(ids):
             print_json({"id": id, "done": False}) if connection.json else print(id)
-        say(f"{len(ids):,} jobs would be removed.")
+        say(f"{counted(len(ids), 'job')} would be removed.")
         return Exit.DONE
     teller = Teller()
     removed = _run(connection, lambda client: undeploy(client, application, timers, now, teller, within), teller)
     print_json({"application": application, "removed": removed}) if connection.json else say(
-        f"{application} is undeployed: {removed:,} jobs were removed."
+        f"{application} is undeployed: {counted(removed, 'job')} removed."
     )
     return Exit.DONE
 
@@ -251,14 +251,11 @@ def _tell(ids: list[str], done: str, dry_run: bool, connection: Connection) -> i
     elif dry_run:
         for id in ids:
             print(id)
-        say(f"{_count(len(ids))} would be {done}.")
+        say(f"{counted(len(ids), 'node')} would be {done}.")
     else:
         say(f"{', '.join(ids)}: {done}." if ids else "No node is meant: see `tenure nodes`.")
     return Exit.DONE if ids else Exit.FAILED
 
-
-def _count(nodes: int) -> str:
-    return "1 node" if nodes == 1 else f"{nodes:,} nodes"
 
 
 def _run(connection: Connection, work: Work, teller: Teller | None = None) -> Any:

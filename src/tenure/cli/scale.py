@@ -9,7 +9,7 @@ import cyclopts
 from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Usage
 from tenure.cli.options import USUAL_CONNECTION, Connection
-from tenure.cli.show import print_json, print_table, say
+from tenure.cli.show import counted, print_json, print_table, say
 
 if TYPE_CHECKING:
     from tenure.clients.views import NodeStatus, ScaleStatus
@@ -121,8 +121,8 @@ def _show(connection: Connection) -> int:
     )
     print_table(("node", "state", "partitions", "waiting", "busy"), rows)
     say(
-        f"{len(found['nodes'])} nodes on {found['members']} members; "
-        f"{found['waiting']:,} messages wait, nodes are busy for {_share(found['busy'])}."
+        f"{counted(len(found['nodes']), 'node')} on {counted(found['members'], 'member')}; "
+        f"messages that wait: {found['waiting']:,}; nodes are busy for {_share(found['busy'])}."
     )
     return Exit.DONE
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["as_json", "moment", "print_json", "print_table", "print_value", "say"]
+__all__ = ["as_json", "counted", "moment", "print_json", "print_table", "print_value", "say"]
 
 
 def as_json(value: Any) -> str:
@@ -27,6 +27,11 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float | bool | bytes | datetime):
         return value
     return str(value)
+
+
+def counted(count: int, noun: str) -> str:
+    """1 job, 2 jobs, 1,000 jobs."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def print_json(value: Any) -> None:

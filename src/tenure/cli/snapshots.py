@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from tenure.cli.connection import connected, connected_grid
 from tenure.cli.ends import Exit, Usage
 from tenure.cli.options import USUAL_CONNECTION, USUAL_OUTPUT, Connection, Output
-from tenure.cli.show import as_json, moment, print_json, print_table, say
+from tenure.cli.show import as_json, counted, moment, print_json, print_table, say
 
 if TYPE_CHECKING:
     from tenure.scheduler.snapshots.catalog import Catalog
@@ -62,7 +62,7 @@ def snapshot(
         print_json(taken)
     else:
         say(
-            f"Snapshot {taken['name']}: {_jobs(taken['jobs'])}, {_size(taken['size_bytes'])}, of which "
+            f"Snapshot {taken['name']}: {counted(taken['jobs'], 'job')}, {_size(taken['size_bytes'])}, of which "
             f"{_size(taken['written_bytes'])} were written, in {taken['duration_s']:.1f} s."
         )
     return Exit.DONE
@@ -127,7 +127,7 @@ def restore(
         print_json(restored)
     else:
         say(
-            f"Restored snapshot {restored['name']}: {_jobs(restored['jobs'])} in {restored['partition_count']} "
+            f"Restored snapshot {restored['name']}: {counted(restored['jobs'], 'job')} in {restored['partition_count']} "
             f"partitions, in {restored['duration_s']:.1f} s. Nodes that run go on with it; start others."
         )
     return Exit.DONE
@@ -196,7 +196,7 @@ def verify(url: str, name: str = "", /, *, output: Output = USUAL_OUTPUT) -> int
         say(
             f"Snapshot {verdict.name} is damaged: restore an earlier one."
             if verdict.problems
-            else f"Snapshot {verdict.name} is whole: {_jobs(verdict.jobs)}, {_size(verdict.size_bytes)}."
+            else f"Snapshot {verdict.name} is whole: {counted(verdict.jobs, 'job')}, {_size(verdict.size_bytes)}."
         )
     return Exit.FAILED if verdict.problems else Exit.DONE
 
@@ -258,9 +258,6 @@ def _seconds(text: str) -> float:
         raise Usage(f"--every {text}: write a time like 90s, 30m, 6h or 1d.")
     return seconds
 
-
-def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count:,} jobs"
 
 
 def _size(size_bytes: int) -> str:

@@ -12,7 +12,7 @@ from tenure.cli.ends import Exit, Usage
 from tenure.cli.node_rows import node_rows
 from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.selector import NODES, parse_selector
-from tenure.cli.show import print_json, print_table, say
+from tenure.cli.show import counted, print_json, print_table, say
 
 if TYPE_CHECKING:
     from tenure.clients.views import UpgradeStatus
@@ -80,7 +80,7 @@ def upgrade(
     if isinstance(done, list):
         for id in done:
             print_json({"node": id, "replaced_by": None}) if connection.json else print(id)
-        say(f"{len(done)} nodes would be replaced, {at_once} at a time.")
+        say(f"{counted(len(done), 'node')} would be replaced, {at_once} at a time.")
         return Exit.DONE
     for old, new in done.items():
         if connection.json:
@@ -118,7 +118,8 @@ def status(*, connection: Connection = USUAL_CONNECTION) -> int:
 def _in_words(found: "UpgradeStatus") -> str:
     if found["under_way"]:
         left = ", ".join(found["left"])
-        return f"An upgrade has replaced {len(found['replaced'])} nodes, and has {len(found['left'])} left: {left}."
+        replaced = counted(len(found["replaced"]), "node")
+        return f"An upgrade has replaced {replaced}, and has {len(found['left'])} left: {left}."
     if found["declared"] == found["newest"]:
         return f"Format {found['declared']} is written, the newest that these nodes read."
     if found["behind"]:
