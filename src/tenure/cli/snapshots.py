@@ -127,8 +127,8 @@ def restore(
         print_json(restored)
     else:
         say(
-            f"Restored snapshot {restored['name']}: {counted(restored['jobs'], 'job')} in {restored['partition_count']} "
-            f"partitions, in {restored['duration_s']:.1f} s. Nodes that run go on with it; start others."
+            f"Restored snapshot {restored['name']}: {counted(restored['jobs'], 'job')} in "
+            f"{restored['partition_count']} partitions, in {restored['duration_s']:.1f} s. Nodes that run go on with it; start others."
         )
     return Exit.DONE
 
