@@ -128,7 +128,8 @@ def restore(
     else:
         say(
             f"Restored snapshot {restored['name']}: {counted(restored['jobs'], 'job')} in "
-            f"{restored['partition_count']} partitions, in {restored['duration_s']:.1f} s. Nodes that run go on with it; start others."
+            f"{restored['partition_count']} partitions, in {restored['duration_s']:.1f} s. "
+            "Nodes that run go on with it; start others."
         )
     return Exit.DONE
 
