@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -77,7 +78,7 @@ async def test_containers_come_and_go_and_the_books_balance(images: Images) -> N
 
         for container in (site.members[0], site.nodes[0]):
             await _there(container.healthy)
-            assert await _there(lambda one=container: one.run("id", "-u")) == "10001\n"  # type: ignore[misc]
+            assert await _there(partial(container.run, "id", "-u")) == "10001\n"
 
         await _there(site.nodes[0].kill)
         await trio.sleep(3)
