@@ -94,6 +94,7 @@ async def _all_done(client: GridClient, ids: list[str], sent: int) -> list[Waite
     with trio.move_on_after(WITHIN_S):
         while sum(waiter.total for waiter in waiters) < sent:
             # Of a job whose turn is waiting for something, the state is that of the turn before.
+            await trio.sleep(1.0)
             waiters = [cast(Waiter, waiter) for waiter in (await states(client, ids)).values()]
     return waiters
 
