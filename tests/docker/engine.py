@@ -89,13 +89,15 @@ def _listens(path: str) -> bool:
 def _find_dockerd() -> None:
     if os.geteuid() != 0:
         raise NoEngine("no Docker Engine answers, and only root can start one")
-    if shutil.which("dockerd") and shutil.which("debootstrap"):
+    if all(map(shutil.which, ("docker", "dockerd", "debootstrap"))):
         return
     if not os.environ.get(INSTALL):
         raise NoEngine(f"no Docker Engine answers or is installed (docker.io, debootstrap; or set {INSTALL})")
-    command = ["apt-get", "install", "--yes", "--no-install-recommends", "docker.io", "debootstrap"]
-    for attempt in (["apt-get", "update"], command):
-        _run(attempt, BASE_WITHIN_S, "the Docker Engine can't be installed")
+    install = ["apt-get", "install", "--yes", "--no-install-recommends"]
+    for command in (["apt-get", "update"], [*install, "docker.io", "debootstrap"]):
+        _run(command, BASE_WITHIN_S, "the Docker Engine can't be installed")
+    if not shutil.which("docker"):  # a package of its own since Debian 13
+        _run([*install, "docker-cli"], BASE_WITHIN_S, "Docker's command line can't be installed")
 
 
 def _await(engine: "subprocess.Popen[bytes]", url: str) -> None:
