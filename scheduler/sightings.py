@@ -25,7 +25,7 @@ from tenure.scheduler.wire import Envelope, JobRecord, Kind, Status, Timer
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
 
-__all__ = ["DEFAULT_APPLICATION", "Question", "Sightings", "application_of"]
+__all__ = ["DEFAULT_APPLICATION", "Closed", "Question", "Sightings", "application_of"]
 
 DEFAULT_APPLICATION = "default"
 """The application of job types that name none."""
@@ -50,7 +50,7 @@ class Question(Struct, frozen=True, kw_only=True):
     """Let timers that are set come due now (not recurring ones)."""
 
 
-class _Closed:
+class Closed:
     """Messages of clients behind these are refused."""
 
     def __init__(self, accepted: dict[bytes, tuple[int, int]]) -> None:
@@ -64,7 +64,7 @@ class Sightings:
 
     def __init__(self, tenure: "Tenure") -> None:
         self.tenure, self.host, self.partition = tenure, tenure.host, tenure.partition
-        self.closed: dict[str, _Closed] = {}
+        self.closed = tenure.taking.closed
         self._ready: list[tuple[Envelope, Question, bool]] = []
 
     # -- questions --------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class Sightings:
                 accepted = dict(self.tenure.inlanes.cursors)
                 for sender, lane, n in found:
                     accepted[sender] = max(accepted.get(sender, (0, 0)), (lane, n + 1))
-                self.closed[question.application] = _Closed(accepted)
+                self.closed[question.application] = Closed(accepted)
         except GridError:
             pass  # asked again
         self._ready.append((envelope, question, is_swept))

@@ -16,6 +16,7 @@ from tenure.scheduler.live import Live
 from tenure.scheduler.wire import Batch, Envelope, Kind, decode
 
 if TYPE_CHECKING:
+    from tenure.scheduler.sightings import Closed
     from tenure.scheduler.tenure import Tenure
     from tenure.scheduler.turns import Turns
 
@@ -33,6 +34,8 @@ class Taking:
         self.turns: Turns = tenure.turns
         self.inlanes: InLanes = tenure.inlanes
         self.lives = tenure.lives
+        self.closed: dict[str, Closed] = {}
+        """Applications that are being shut down, and what of theirs is refused (see `sightings`)."""
         self._full: set[str] = set()
         """Jobs whose mailbox is full: client lanes that feed them are not taken from."""
         self._held_back: dict[bytes, None] = {}
@@ -151,7 +154,7 @@ class Taking:
         kind = envelope.kind
         if kind == Kind.MESSAGE:
             live = self.lives.get(envelope.to) or self.tenure.live(envelope.to)
-            if self.tenure.sightings.closed and self.tenure.sightings.refuses(live, envelope):
+            if self.closed and self.tenure.sightings.refuses(live, envelope):
                 self._refuse(live, envelope)
                 return
             live.queue.append(envelope)

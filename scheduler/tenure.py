@@ -52,7 +52,7 @@ class Tenure:
         self.lives: dict[str, Live] = {}
         self.readied: dict[str, Live] = {}
         """Jobs that may have something to run."""
-        self.taking = Taking(self)
+        self.taking: Taking = Taking(self)
         self.alarms = Alarms(self)
         self.definitions = Definitions(self)
         self.forgetting = Forgetting(self)
