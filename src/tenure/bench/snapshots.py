@@ -58,6 +58,8 @@ MADE_OF = 64
 """Partitions of the snapshot that is made here."""
 FROM_PARTITIONS, INTO_PARTITIONS = 271, 113
 SETTLE_S = 10.0
+HEAP_MIB = 3072
+"""Of each member: all jobs are there twice, and their images too."""
 
 
 async def measure() -> dict[str, Any]:
@@ -122,6 +124,7 @@ def _plan(members: int, partitions: int) -> Plan:
         seed=0,
         start=None,
         faults=None,
+        heap_mib=HEAP_MIB,
     )
 
 

@@ -39,6 +39,8 @@ class Plan:
     start: datetime | None
     faults: Any
     activities: ActivitiesName | None = None
+    heap_mib: int | None = None
+    """Of each member; by default that of `tenure member`."""
 
     def __post_init__(self) -> None:
         if self.grid not in ("memory", "hazelcast"):

@@ -52,6 +52,7 @@ class HazelcastBackend(Backend):
             member_count=plan.members,
             backups=plan.backups,
             partition_count=plan.partitions or MemberSettings.partition_count,
+            heap_max_mib=plan.heap_mib or MemberSettings.heap_max_mib,
         )
 
     @property
