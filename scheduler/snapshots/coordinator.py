@@ -184,9 +184,12 @@ class _Coordinator:
     async def _begin(self, base: Manifest | None) -> None:
         """Take the one request there is, unless another coordinator is alive."""
         path = manifest_path(base.name) if base is not None else ""
-        new = Request(1, secrets.token_hex(8), self.url, path)
         try:
-            stored = await self.grid.put_if_absent(Map.NODES, 0, REQUEST, encode(new))
+            stored = await self.grid.get(Map.NODES, 0, REQUEST)
+            number = await self._unused_number() if stored is None else 0
+            new = Request(number, secrets.token_hex(8), self.url, path)
+            if stored is None:
+                stored = await self.grid.put_if_absent(Map.NODES, 0, REQUEST, encode(new))
             if stored is not None:
                 there = decode(stored, Request)
                 if there.phase != Phase.ENDED:
@@ -197,6 +200,16 @@ class _Coordinator:
         except GridError as error:
             raise _AttemptFailed(f"the members do not answer: {error}") from error
         self._request = new
+
+    async def _unused_number(self) -> int:
+        """There is no request: there never was one, or it was lost, and partitions remember their last cut."""
+        numbers = [0]
+        for partition in range(self.grid.partition_count):
+            stored = await self.grid.get(Map.HEADS, partition, CUT)
+            if stored is not None:
+                numbers.append(decode(stored, Cut).number)
+        highest = max(numbers)
+        return max(highest + 1, self.now_ms()) if highest else 1
 
     async def _outwait(self, stored: bytes, there: Request) -> tuple[bytes, Request]:
         """Is its coordinator alive? Then it is its turn."""
