@@ -94,7 +94,7 @@ async def test_a_tenure_that_began_after_the_cut_says_that_it_can_not_finish_it(
             here.node.drop([1])
             here.store.slow_s = 0.0
             with trio.fail_after(5):
-                while "another owner" not in decode(await here.grid.get(Map.HEADS, 1, CUT) or b"", Cut).failure:
+                while "another owner" not in decode(await here.grid.get(Map.HEADS, 1, CUT) or b"", Cut).failure:  # noqa: ASYNC110
                     await trio.sleep(0.01)
         # The coordinator has begun anew, and come to its end.
         assert len(await Catalog(here.store).names()) == 1
