@@ -87,7 +87,7 @@ async def measure_pause(
             load.forget = True
             await trio.sleep(1.0)
             probes.longest_ms = 0.0
-            began_s = time.perf_counter()
+            began_s, began_ms = time.perf_counter(), now_ms()
             await event(cluster, Random())
             event_s = time.perf_counter() - began_s
             await trio.sleep(AFTER_S)
@@ -95,13 +95,15 @@ async def measure_pause(
             await load_ended.wait()
             gauges = await _gauges(client, ids)
             nursery.cancel_scope.cancel()
-    turn_ms = max(gauge.waited_ms_max for gauge in gauges)
+    worst = max(gauges, key=lambda gauge: gauge.waited_ms_max)
+    turn_ms = worst.waited_ms_max
     return {
         f"{name}_pause_ms": float(max(turn_ms, probes.longest_ms)),
         f"{name}_turn_pause_ms": float(turn_ms),
         f"{name}_answer_pause_ms": probes.longest_ms,
         f"{name}_calm_pause_ms": float(calm_ms),
         f"{name}_took_s": event_s,
+        f"{name}_worst_after_s": (worst.waited_at_ms - began_ms) / 1000,
         f"{name}_messages_per_s": load.sent / load.took_s,
         f"{name}_unanswered": probes.failed,
         "exact": sum(gauge.total for gauge in gauges) == load.sent

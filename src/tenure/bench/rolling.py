@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -39,6 +40,18 @@ async def measure() -> dict[str, Any]:
     return figures | {"rolling_nodes": rolling.replaced, "rolling_mixed": rolling.older is not None}
 
 
+class _Steps:
+    """Says on standard error when each step began: the figure `rolling_worst_after_s` is of the same clock."""
+
+    def __init__(self) -> None:
+        self._began_s, self._last = time.perf_counter(), ""
+
+    def tell(self, step: str) -> None:
+        if step != self._last:
+            self._last = step
+            print(f"{time.perf_counter() - self._began_s:6.2f} s  {step}", file=sys.stderr, flush=True)  # noqa: T201
+
+
 class _Rolling:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,7 +74,8 @@ class _Rolling:
         command = ["env", path, sys.executable, "-m", "tenure.cli", "node", str(APPLICATION), "--name", "{name}"]
         async with cluster.open_client(None, None) as client:
             try:
-                self.replaced = len(await upgrade(client, command, watch_s=1.0, log_folder=self.folder))
+                done = await upgrade(client, command, watch_s=1.0, log_folder=self.folder, on_step=_Steps().tell)
+                self.replaced = len(done)
             finally:
                 self._pids = {info.pid for info in await said_nodes(client.grid)}
 

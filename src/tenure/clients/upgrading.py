@@ -35,6 +35,10 @@ __all__ = ["finalize", "plan_upgrade", "upgrade", "upgrade_status"]
 STEP_S = 120.0
 WATCH_S = 3.0
 TOUCH_EVERY_S = 5.0
+SILENT_LOOKS = 3
+"""A heart that stands still for one look may be that of a busy machine."""
+COUNT_EVERY_S = 5.0
+"""Counting asks every partition."""
 POLL_S = 0.1
 END_S = 10.0
 
@@ -145,22 +149,33 @@ class _Upgrade:
     async def _watch(self, new: list[str], ailing: int) -> None:
         """For a while: do they answer, can they run what they have, and do no more jobs fail?"""
         end_s = trio.current_time() + self.watch_s
+        count_s = trio.current_time() + COUNT_EVERY_S
+        silent = 0
         while True:
             infos = [info for info in await live_nodes(self.grid) if info.id in new]
-            if gone := sorted(set(new) - {info.id for info in infos}):
+            gone = sorted(set(new) - {info.id for info in infos})
+            silent = silent + 1 if gone else 0
+            if silent == SILENT_LOOKS:
                 raise self._stopped(f"the new node {', '.join(gone)} has fallen silent")
             for info in infos:
                 await self._check(info)
+            is_over = trio.current_time() >= end_s and not silent
+            if not is_over and trio.current_time() < count_s:
+                await self._pause(f"watching {', '.join(new)}")
+                continue
+            count_s = trio.current_time() + COUNT_EVERY_S
             if (now := await self._ailing()) > ailing:
                 raise self._stopped(
                     f"{now - ailing} more jobs have failed or can't run than before: see "
                     "`tenure jobs state=failed or state=stuck`"
                 )
-            if trio.current_time() >= end_s:
+            if is_over:
                 return
-            self._say(f"watching {', '.join(new)}")
-            await self._keep(self.plan)
-            await trio.sleep(min(0.5, self.watch_s))
+
+    async def _pause(self, what: str) -> None:
+        self._say(what)
+        await self._keep(self.plan)
+        await trio.sleep(min(0.5, self.watch_s))
 
     async def _check(self, info: NodeInfo) -> None:
         if info.lost:
