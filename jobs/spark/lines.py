@@ -49,7 +49,7 @@ def keyed_lines(spark: "SparkSession", inputs: Sequence[Input]) -> "DataFrame":
     parts = list(parts_of(text))
     shown = {str(path): path.shown for path in inputs}
     has_compressed = any(part.path.endswith(COMPRESSED) for part in parts)
-    if not has_compressed and len(parts) <= LITERAL_PARTS_MAX and _is_one_each(parts):
+    if parts and not has_compressed and len(parts) <= LITERAL_PARTS_MAX and _is_one_each(parts):
         return _keyed_by_partition(text, parts, shown)
     located = text.select(
         F.make_valid_utf8("value").alias("value"),

@@ -114,7 +114,8 @@ class Following:
         return [sys.executable, "-m", "tenure.cli", "spark", "logs", id]
 
     def _read(self):
-        self._said = self._process.stdout.read()
+        with self._process.stdout as said:
+            self._said = said.read()
 
     def ended(self):
         self._thread.join(30)
