@@ -35,8 +35,9 @@ TAKEN_WITHIN_S = 2.0
 POLL_S = 0.01
 CLOSED_FOR_S = 15.0
 """Who wants an application closed says so again before that."""
-DIRECT, TOPICS = 1, 2
-"""What is refused: what clients publish to its jobs; and what they publish to topics, too."""
+OPEN, AS_IT_IS, DIRECT, TOPICS = -1, 0, 1, 2
+"""What is refused: nothing, from now on; nothing on account of this question; what clients publish to its jobs; and
+what they publish to topics, too."""
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -45,7 +46,7 @@ class Question(Struct, frozen=True, kw_only=True):
     application: str
     swept: int = -1
     """The epoch in which it said that it has swept."""
-    close: int = 0
+    close: int = AS_IT_IS
     fire: bool = False
     """Let timers that are set come due now (not recurring ones)."""
 
@@ -71,7 +72,9 @@ class Sightings:
 
     def ask(self, envelope: Envelope, question: Question) -> None:
         """To be answered when it can be."""
-        is_swept = question.swept == self.tenure.state.epoch and (not question.close or self._is_closed(question))
+        is_swept = question.swept == self.tenure.state.epoch and (
+            question.close <= AS_IT_IS or self._is_closed(question)
+        )
         if is_swept:
             self._ready.append((envelope, question, True))
             self.tenure.wake()
@@ -90,7 +93,7 @@ class Sightings:
                 while not all(self.tenure.inlanes.is_consumed(*slot) for slot in found):  # noqa: ASYNC110  # the loop takes
                     await trio.sleep(POLL_S)
                 is_swept = True
-            if question.close:
+            if question.close > AS_IT_IS:
                 accepted = dict(self.tenure.inlanes.cursors)
                 for sender, lane, n in found:
                     accepted[sender] = max(accepted.get(sender, (0, 0)), (lane, n + 1))
@@ -117,9 +120,10 @@ class Sightings:
         """In the tenure's loop, when what has come in is taken and what is due has rung."""
         ready, self._ready = self._ready, []
         for envelope, question, is_swept in ready:
-            if question.close and (closed := self.closed.get(question.application)) is not None:
+            closed = self.closed.get(question.application)
+            if closed is not None and question.close > AS_IT_IS:
                 closed.level, closed.until_s = question.close, trio.current_time() + CLOSED_FOR_S
-            elif not question.close:
+            elif question.close == OPEN:
                 self.closed.pop(question.application, None)
             if question.fire:
                 self._fire(question.application)

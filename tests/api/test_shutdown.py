@@ -202,6 +202,28 @@ async def test_what_was_accepted_is_finished_and_then_all_is_taken_away(
 
 
 @pytest.mark.tenure(nodes=2, partitions=7)
+async def test_who_only_waits_does_not_let_inputs_in_again(cluster: Cluster, client: tenure.Client) -> None:
+    await relays(client)
+    await client.publish("relay-1", {"left": 20})
+    async with cluster.client() as another, trio.open_nursery() as nursery:
+        nursery.start_soon(another.wait, APP)
+        await trio.sleep(0.5)
+
+        refused = trio.Event()
+
+        async def press() -> None:
+            try:
+                while True:
+                    await another.ask("relay-2", {"left": 0})
+            except tenure.ApplicationClosed:
+                refused.set()
+
+        nursery.start_soon(press)
+        assert await client.undeploy(APP, timeout_s=60) == 6
+        await refused.wait()
+
+
+@pytest.mark.tenure(nodes=2, partitions=7)
 async def test_topics_are_an_input_too(cluster: Cluster, client: tenure.Client) -> None:
     await relays(client)
 
@@ -254,6 +276,8 @@ async def test_a_node_is_drained_and_then_stopped(cluster: Cluster, client: tenu
     assert await client.stop("node-0") == "node-0"
     assert [info.id for info in await client.nodes()] == ["node-1"]
     assert await client.ask("relay-3", {"left": 0}) == 1
+    with pytest.raises(tenure.Mistake, match="no node would stay to take what node-1 hands over"):
+        await client.drain("node-1")
     # The last one too: then nothing runs, and all is kept.
     await client.stop("node-1", drain=True)
     assert await client.nodes() == []

@@ -17,11 +17,20 @@ __all__ = ["check_takes_orders", "drain", "shutdown", "stop", "undrain"]
 POLL_S = 0.1
 
 
-async def drain(client: GridClient, node: str, on_wait: Tell | None = None, timeout_s: float | None = None) -> str:
+async def drain(
+    client: GridClient,
+    node: str,
+    on_wait: Tell | None = None,
+    timeout_s: float | None = None,
+    last_too: bool = False,
+) -> str:
     """A node hands over all its partitions, and stays, without any. Given up (cancelled, or after `timeout_s`), it is
     told to take part again. Returns its id."""
     info = await named(client.grid, node)
     check_takes_orders(info)
+    others = [other for other in await live_nodes(client.grid) if not other.draining and other.id != info.id]
+    if not others and not last_too:
+        raise Mistake(f"no node would stay to take what {info.id} hands over: start another one, or stop this one")
     done = False
     try:
         with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
@@ -90,7 +99,7 @@ async def stop(
     info = await named(client.grid, node)
     check_takes_orders(info)
     if drain_first:
-        await drain(client, info.id, on_wait, timeout_s)
+        await drain(client, info.id, on_wait, timeout_s, last_too=True)
     else:
         _check_empty(info)
         await _check_alone(client, info)

@@ -13,7 +13,7 @@ from tenure.clients.views import Quiet, WorkerView
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import Mistake, NotDone, NotFinished, TenureError, UnknownJob
 from tenure.scheduler.quiet import ROUNDS, Sighting, is_quiet, took_all, what_is_waited_for
-from tenure.scheduler.sightings import DIRECT, TOPICS, Question
+from tenure.scheduler.sightings import AS_IT_IS, DIRECT, OPEN, TOPICS, Question
 
 __all__ = ["Rounds", "Tell", "Timers", "jobs_of", "refusing", "undeploy", "until_quiet", "wait_quiet", "workers"]
 
@@ -31,7 +31,7 @@ class Rounds:
 
     def __init__(self, client: GridClient, application: str, *, close: bool) -> None:
         self.client, self.application = client, application
-        self.close = DIRECT if close else 0
+        self.close = DIRECT if close else AS_IT_IS
         self.rounds: list[list[Sighting]] = []
         self._fired: set[int] = set()
         self.fire = False
@@ -49,7 +49,7 @@ class Rounds:
             return False
         self.rounds = [*self.rounds[-(ROUNDS - 1) :], whole]
         self._stop_more_inputs()
-        return is_quiet(self.rounds) and self._are_closed(TOPICS if self.close else 0)
+        return is_quiet(self.rounds) and self._are_closed(TOPICS if self.close > AS_IT_IS else AS_IT_IS)
 
     async def _ask_one(self, partition: int, seen: list[Sighting | None]) -> None:
         before = self.rounds[-1][partition] if self.rounds else None
@@ -85,7 +85,7 @@ class Rounds:
 
     async def open(self) -> None:
         """Let in again what was refused."""
-        self.close, self.fire = 0, False
+        self.close, self.fire = OPEN, False
         with trio.move_on_after(5, shield=True):
             await self.ask()
 
