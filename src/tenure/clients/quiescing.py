@@ -132,7 +132,8 @@ async def until_quiet(rounds: Rounds, timers: Timers, tell: Tell | None, timeout
                 tell(what_is_waited_for(rounds.rounds))
             pause_s = PAUSE_S if not any(seen.busy for seen in rounds.last) else min(PAUSE_MAX_S, 2 * pause_s)
             await trio.sleep(pause_s)
-    waits_for = what_is_waited_for(rounds.rounds) or ("partitions that do not answer" if asked > 1 else "the first answers")
+    nobody = "partitions that do not answer" if asked > 1 else "the first answers"
+    waits_for = what_is_waited_for(rounds.rounds) or nobody
     raise NotFinished(
         f"application {rounds.application!r} is not quiet after {timeout_s:g} s: it waits for {waits_for}"
     )
