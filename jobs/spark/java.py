@@ -17,13 +17,18 @@ ASK_TIMEOUT_S = 20
 VECTORS = "--add-modules=jdk.incubator.vector"
 VERSION = re.compile(r'version "(?P<full>(?P<major>\d+)[^"]*)"')
 
+_fitting: set[Path] = set()
+"""Asking takes a moment, and a short job can't wait."""
+
 
 def find_java_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """The first that fits of JAVA_HOME and PATH. Raises `MissingJava`, with what was seen."""
+    """The first that fits of JAVA_HOME and PATH; each is asked once. Raises `MissingJava`, with what was seen."""
     seen: list[str] = []
     for where, executable in _candidates(environ):
-        if (problem := _problem(executable)) is None:
-            return executable.resolve().parent.parent
+        real = executable.resolve()
+        if (real in _fitting and real.exists()) or (problem := _problem(executable)) is None:
+            _fitting.add(real)
+            return real.parent.parent
         seen.append(f"{where} ({executable}) {problem}")
     raise MissingJava(
         f"Spark needs Java {VERSION_MIN} or newer: {'; '.join(seen) or 'there is none in JAVA_HOME or PATH'}. "

@@ -11,6 +11,7 @@ from tenure.jobs.kinds import Command
 from tenure.jobs.pipelines.check import check
 from tenure.jobs.pipelines.errors import BadOption
 from tenure.jobs.pipelines.functions import load_function
+from tenure.jobs.spark import warm
 from tenure.jobs.spark.java import find_java_home, need_pyspark
 from tenure.jobs.spark.managers import is_elsewhere, manager_of
 from tenure.jobs.spark.session import spark_settings
@@ -44,7 +45,10 @@ def command(run: Run) -> Command:
         env["PYSPARK_SUBMIT_ARGS"] = _submit_arguments(settings)
         return Command(argv=[sys.executable, work.script, *work.arguments], env=env, cwd=str(Path(work.folder)))
     if work.warm:
-        return Command(argv=[sys.executable, "-m", DOORMAN, str(state_folder())], env=env)
+        environ = os.environ | env
+        home = warm.home_of(run.work, state_folder(), environ)
+        warm.start(home, run.work, environ)
+        return Command(argv=[sys.executable, "-m", DOORMAN, str(home)], env=env)
     return Command(argv=[sys.executable, "-m", DRIVER], env=env)
 
 

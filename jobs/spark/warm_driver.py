@@ -4,6 +4,7 @@ python -m tenure.jobs.spark.warm_driver FOLDER
 """
 
 import os
+import signal
 import socket
 import sys
 import threading
@@ -20,7 +21,7 @@ from tenure.jobs.spark.failures import is_final, told
 from tenure.jobs.spark.hashes import register_hashes
 from tenure.jobs.spark.progress import watched
 from tenure.jobs.spark.session import open_session, spark_settings
-from tenure.jobs.spark.warm import SOCKET, base_settings, own_settings
+from tenure.jobs.spark.warm import PID, WORK, base_settings, held, listen, own_settings
 from tenure.jobs.spark.work import SparkWork
 from tenure.scheduler.errors import Mistake
 
@@ -31,11 +32,21 @@ __all__ = ["main"]
 
 IDLE_S = 600.0
 LINE_BYTES_MAX = 4096
+LOCK_PATIENCE_S = 1.0
 
 
 def main(home: Path, idle_s: float = IDLE_S) -> int:
-    """Until no run has come for so long."""
-    work = msgspec.json.decode((home / "work.json").read_bytes(), type=SparkWork)
+    """Until no run has come for so long. At once, if there is one already."""
+    if (lock := held(home, LOCK_PATIENCE_S)) is None:
+        return 0
+    with lock:
+        (home / PID).write_text(str(os.getpid()))
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+        return _serve(home, idle_s)
+
+
+def _serve(home: Path, idle_s: float) -> int:
+    work = msgspec.json.decode((home / WORK).read_bytes(), type=SparkWork)
     pipeline = work.declared()
     master, settings = (pipeline.master, pipeline.spark) if pipeline else (work.master, work.spark)
     with open_session(master, base_settings(settings), "tenure-warm", home) as spark:
@@ -51,12 +62,7 @@ class _Warm:
 
     def serve(self) -> int:
         """Take runs in until there was none for a while."""
-        path = self._home / SOCKET
-        path.unlink(missing_ok=True)
-        with socket.socket(socket.AF_UNIX) as server:
-            os.chdir(self._home)  # addresses have 107 bytes at most
-            server.bind(SOCKET)
-            server.listen(64)
+        with listen(self._home) as server:
             server.settimeout(1.0)
             while not self._is_idle():
                 try:
@@ -64,7 +70,6 @@ class _Warm:
                 except TimeoutError:
                     continue
                 threading.Thread(target=self._take, args=(doorman,), daemon=True).start()
-            path.unlink(missing_ok=True)
         return 0
 
     def _is_idle(self) -> bool:
@@ -111,7 +116,8 @@ class _Warm:
         settings = spark_settings("", own_settings(pipeline.spark if pipeline else work.spark))
         for name, value in own_settings(settings).items():
             spark.conf.set(name, value)
-        register_hashes(spark, self._home)
+        if pipeline is not None:
+            register_hashes(spark, self._home)
         tag = reporter.run.tag
         context.setJobGroup(tag, reporter.run.job, interruptOnCancel=True)
         context.environment["TENURE_WARM_RUN"] = tag  # Python workers of its own, so that they import anew

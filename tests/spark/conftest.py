@@ -10,8 +10,9 @@ from tenure.scheduler.errors import TenureError
 SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # many small queries: compiling well does not pay
 }
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For all Javas of these tests: they live for seconds, so compiling well does not pay."""
 
 
 def missing():
@@ -32,8 +33,15 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason=why))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _quick_starts():
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("JDK_JAVA_OPTIONS", QUICK)
+        yield
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory):
+def spark(tmp_path_factory, _quick_starts):
     from tenure.jobs.spark.session import open_session
 
     with open_session("local[2]", SMALL, "tests", tmp_path_factory.mktemp("spark")) as spark:

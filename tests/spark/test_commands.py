@@ -12,6 +12,7 @@ import pytest
 
 from tenure.bench.spark_kills import expected, make_pipeline, written
 from tenure.cli import main
+from tenure.jobs.spark.warm import end_all, has_driver
 from tenure.nodes.whereabouts import embedded_clusters
 from tests.cluster.test_node import running
 
@@ -95,6 +96,31 @@ def test_a_pipeline_on_a_cluster(folder, capsys):
     assert told == "BadRecord: input.txt:0: no number: user0 0"
     assert Path(log).is_file()
     assert listed("broken")["activities"][0]["attempt"] == 1, "the same record would be as bad the next time"
+
+
+def test_a_warm_driver_outlives_the_run_that_wanted_it(folder, capsys):
+    def tenure(*arguments):
+        capsys.readouterr()
+        assert main([*arguments, "--json"]) == 0, capsys.readouterr().err
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    function = "function=tenure.jobs.spark.measuring:first_task"
+    tenure("schedule", "spark", "warm", function, "master=local[1]", "warm=true", "on_demand=true")
+    applications = set()
+    try:
+        for number in (1, 2):
+            assert tenure("ask", "warm", '{"start": {}}') == [{"started": f"run-{number}"}]
+            activity = until(lambda: over(newest(tenure("describe", "warm")[0])))
+            assert activity["status"] == "succeeded", activity["error"]
+            applications.add(activity["details"]["info"]["application"])
+    finally:
+        end_all(folder.parent / "state")
+    assert len(applications) == 1
+    assert not [home for home in (folder.parent / "state" / "warm").iterdir() if has_driver(home)]
+
+
+def newest(job):
+    return {**job, "activities": job["activities"][-1:]}
 
 
 class Following:

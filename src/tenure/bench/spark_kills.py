@@ -50,6 +50,8 @@ class Verdict:
     error: str = ""
     right: bool = False
     drivers_at_once: int = 0
+    together: list[str] = field(default_factory=list)
+    """Those that were seen at once, and their parents."""
     attempts: int = 0
     orphans: list[str] = field(default_factory=list)
 
@@ -178,10 +180,24 @@ async def _ended(client: "Client", id: str, verdict: Verdict) -> None:
 
 async def _watch_drivers(run: str, verdict: Verdict) -> None:
     while True:
-        found = await trio.to_thread.run_sync(processes_of, run)
-        drivers = sum(kind == "driver" for _, kind in found)
-        verdict.drivers_at_once = max(verdict.drivers_at_once, drivers)
+        drivers = await trio.to_thread.run_sync(_drivers_of, run)
+        verdict.drivers_at_once = max(verdict.drivers_at_once, len(drivers))
+        if len(drivers) > 1:
+            verdict.together = drivers
         await trio.sleep(LOOK_EVERY_S)
+
+
+def _drivers_of(run: str) -> list[str]:
+    """Drivers that wrappers have started. What a driver has just forked, to be another program in a moment, looks as
+    if it were one too."""
+    parents = {}
+    for process, kind in processes_of(run):
+        if kind == "driver":
+            try:
+                parents[process.pid] = process.ppid()
+            except psutil.Error:
+                continue  # it has ended
+    return [f"{pid} of {parent}" for pid, parent in parents.items() if parent not in parents]
 
 
 async def _kill(

@@ -35,8 +35,14 @@ def test_the_command_of_a_pipeline(tmp_path, monkeypatch):
     assert command.argv == [sys.executable, "-m", launching.DRIVER]
     assert command.env["JAVA_HOME"] == "/java"
     assert command.env["PYTHONPATH"].split(":")[0] == str(tmp_path)
-    warm = launching.command(run_of(parameters(pipeline) | {"warm": True}))
-    assert warm.argv[2] == launching.DOORMAN
+    started = []
+    monkeypatch.setenv("TENURE_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr(launching.warm, "start", lambda home, work, environ: started.append((home, environ)))
+    command = launching.command(run_of(parameters(pipeline) | {"warm": True}))
+    ((home, environ),) = started
+    assert command.argv[2:] == [launching.DOORMAN, str(home)]
+    assert home.parent == tmp_path / "state" / "warm"
+    assert environ["JAVA_HOME"] == "/java"
 
 
 def test_the_command_of_a_script(tmp_path, monkeypatch):
