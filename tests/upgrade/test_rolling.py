@@ -134,7 +134,7 @@ async def test_an_upgrade_under_load(older_python: Path, zipped: None, spawned: 
             lacking = tmp_path / "lacking.py"
             lacking.write_text("import tenure\n@tenure.job('something-else')\nclass Other(tenure.Job): pass\n")
             with pytest.raises(tenure.UpgradeStopped, match="0 of 3 nodes are replaced") as stopped:
-                await client.upgrade(command(lacking), log_folder=tmp_path, timeout_s=10)
+                await client.upgrade(command(lacking), log_folder=tmp_path, timeout_s=60)
             assert "Nodes that are left: " + ", ".join(sorted(old)) in str(stopped.value)
             note_processes(await client.nodes(), old, spawned)
             for info in await client.nodes():
