@@ -19,4 +19,6 @@ class OwnershipChanges:
         elif event in (OwnershipEvent.PARTITION_LOST, OwnershipEvent.RECONNECTED):
             for tenure in list(self.node.tenures.values()):
                 tenure.sweep_soon()
+            for heard in self.node.heard.values():
+                heard.again = True
         self.node.look()

@@ -13,6 +13,8 @@ class Heard:
     def __init__(self) -> None:
         self.slots: dict[bytes, bytes] = {}
         self.definitions: dict[str, bytes] = {}
+        self.again = False
+        """Events may have been lost since the sweep: the tenure that begins with this must sweep soon."""
 
     async def sweep(self, grid: Grid, partition: int, pause: Callable[[int], Awaitable[None]]) -> None:
         """Find the slots that are there; those that come from now on are heard of."""

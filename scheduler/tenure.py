@@ -484,6 +484,8 @@ class Tenure:
     # -- what others do beside the loop -------------------------------------------------------------
 
     def _listen_to(self, heard: Heard) -> None:
+        if heard.again:
+            self.sweep_soon()
         for key, value in heard.slots.items():
             self.offer_slot(key, value)
         self.host.grid.discard(Map.INBOX, self.partition, [key for key in heard.slots if self.is_passed(key)])

@@ -7,11 +7,13 @@ import pytest
 import trio
 
 from tenure.listeners.entries import DefinitionEntries, InboxEntries
+from tenure.listeners.ownership import OwnershipChanges
 from tenure.scheduler.grid.memory import MemoryCluster
-from tenure.scheduler.grid.port import EntryEvent, GridError, Map, Refused
+from tenure.scheduler.grid.port import EntryEvent, GridError, Map, OwnershipEvent, Refused
 from tenure.scheduler.heard import Heard
 from tenure.scheduler.jobtype import Job, JobType
 from tenure.scheduler.keys import slot_key
+from tenure.scheduler.sweeping import Sweeping
 from tenure.scheduler.tenure import Tenure
 from tenure.scheduler.wire import Batch, encode
 from tests.pure.core.bench import CLIENT, Bench, rest
@@ -86,3 +88,39 @@ async def test_what_was_heard_is_taken_though_no_event_and_no_sweep_tells_of_it_
     opened = await bench.open(JobType("counter", Counter), sweep_s=1000.0)
     await rest(1)
     assert b"\x07" in bytes(opened.state.jobs["c"].state)
+
+
+@pytest.mark.parametrize("event", [OwnershipEvent.RECONNECTED, OwnershipEvent.PARTITION_LOST])
+def test_events_that_may_have_been_lost_are_made_up_for_where_a_partition_is_open_and_where_it_is_being_opened(
+    event: OwnershipEvent,
+) -> None:
+    heard, swept, looked = Heard(), [], []
+    tenure = SimpleNamespace(sweep_soon=lambda: swept.append(1))
+    node = cast(Any, SimpleNamespace(tenures={1: tenure}, heard={2: heard}, look=lambda: looked.append(1)))
+    OwnershipChanges(node)(event)
+    assert swept == [1]
+    assert looked
+    assert heard.again
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_a_tenure_sweeps_at_once_if_events_may_have_been_lost_while_it_was_opened(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    heard = Heard()
+    heard.again = again
+    real, sweeps = Tenure.run, []
+    inbox = Sweeping.inbox
+
+    async def run(self: Tenure, *, crashed: bool) -> None:
+        await real(self, crashed=crashed, heard=heard)
+
+    async def counted(self: Sweeping) -> bool:
+        sweeps.append(1)
+        return await inbox(self)
+
+    monkeypatch.setattr(Tenure, "run", run)
+    monkeypatch.setattr(Sweeping, "inbox", counted)
+    await bench.open(JobType("counter", Job), sweep_s=1000.0)
+    await rest(1)
+    assert bool(sweeps) == again
