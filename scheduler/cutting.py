@@ -151,14 +151,22 @@ class Cutting:
             capture.stragglers.clear()
 
     async def _hear_clients(self, capture: Capture) -> None:
+        async with self.tenure.host.snapshots.scans:
+            await self._scan()
+        capture.heard_clients(self.tenure.inlanes)
+
+    async def _scan(self) -> None:
         tenure, attempt = self.tenure, 0
         while True:
             try:
                 async for page in tenure.host.grid.scan(Map.INBOX, tenure.partition):
                     for entry in page:
                         tenure.offer_slot(entry.key, entry.value)
-                break
+                return
             except GridError:
                 attempt += 1
                 await tenure.journal.pause(attempt)
-        capture.heard_clients(tenure.inlanes)
+
+    def reads_definitions(self) -> bool:
+        """Is somebody going to read all definitions for a snapshot, so that nobody else need?"""
+        return self.capture is not None and self.capture.frozen is not None and not self.capture.scope.cancel_called

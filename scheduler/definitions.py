@@ -310,9 +310,10 @@ class Definitions:
         await trio.sleep(min(SPREAD_S, self.tenure.settings.definitions_sweep_s) * self.host.random.random())
         while True:
             try:
-                async for page in self.host.grid.scan(Map.JOBS, self.partition, page=500):
-                    for entry in page:
-                        self.offer_swept(entry.key, entry.value)
+                if not self.tenure.cutting.reads_definitions():
+                    async for page in self.host.grid.scan(Map.JOBS, self.partition, page=500):
+                        for entry in page:
+                            self.offer_swept(entry.key, entry.value)
                 pause_s = self.tenure.settings.definitions_sweep_s
             except GridError:
                 pause_s = self.tenure.settings.retry_pause_max_s

@@ -27,6 +27,7 @@ from tenure.scheduler.wire import decode, encode
 __all__ = ["Listening", "Neighbours", "Node"]
 
 LEADER_PATIENCE_BEATS = 8
+CUTS_AT_ONCE, CUTS_PAUSE_S = 8, 0.02
 LATENESS_FADES, LATENESS_SHARED = 0.8, 4
 """By how much our own lateness counts less with each beat; and how many times of it others are forgiven."""
 FORGET_AFTER = 4
@@ -198,7 +199,7 @@ class Node:
                 if entry.key == MARKER:
                     self._see_cluster(entry.value)
                 if entry.key == REQUEST and self.host.snapshots.hear(entry.value):
-                    self._hear_of_snapshot()
+                    self.start(self._hear_of_snapshot)
                 if entry.key.startswith(NODE_PREFIX):
                     try:
                         info = decode(entry.value, NodeInfo)
@@ -277,9 +278,13 @@ class Node:
             self.lost.clear()
         return True
 
-    def _hear_of_snapshot(self) -> None:
-        for tenure in self.tenures.values():
-            tenure.cutting.hear()
+    async def _hear_of_snapshot(self) -> None:
+        # Not all at once: turns would wait for all of them. Those that are met by a mark don't wait.
+        for n, partition in enumerate(list(self.tenures), 1):
+            if (tenure := self.tenures.get(partition)) is not None:
+                tenure.cutting.hear()
+            if n % CUTS_AT_ONCE == 0:
+                await trio.sleep(CUTS_PAUSE_S)
 
     async def _forget(self, id: str) -> None:
         self._beats.pop(id, None)

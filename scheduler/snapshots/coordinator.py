@@ -28,8 +28,8 @@ from tenure.scheduler.wire import decode, encode
 __all__ = ["SnapshotOptions", "take_snapshot"]
 
 AT_ONCE = 32
-POLL_S = 0.05
-STORED_POLL_S = 0.25
+POLL_S = 0.2
+STORED_POLL_S = 1.0
 BEAT_S = 1.0
 ALIVE_S = 10.0
 """A request whose beat has not moved for so long is of a coordinator that is gone."""

@@ -15,6 +15,8 @@ __all__ = ["Base", "Desk"]
 
 PARTS_AT_ONCE = 2
 """So many partitions of a node are written at the same time: the others wait, captured."""
+SCANS_AT_ONCE = 8
+"""All partitions cut at the same moment; what comes behind need not be."""
 COORDINATOR_GONE_S = 60.0
 """A coordinator that says nothing for so long is gone, and with it what was captured for it."""
 
@@ -37,6 +39,7 @@ class Desk:
         self.opening = opening
         self.request: Request | None = None
         self.turn = trio.Semaphore(PARTS_AT_ONCE)
+        self.scans = trio.Semaphore(SCANS_AT_ONCE)
         self._changed = trio.Event()
         self._heard_s = 0.0
         self._stores: dict[str, Store] = {}

@@ -39,6 +39,7 @@ PACK_BYTES_MAX = 32 * 2**20
 LIVE_SHARE_MIN = 0.5
 """Of a pack that less of is needed, that is written anew, so that the rest can go."""
 COMPLETE_POLL_S = 0.05
+REST_S_MAX = 0.01
 LARGE_BYTES = 256 * 1024
 
 
@@ -101,6 +102,7 @@ class _Writer:
         self.jobs = self.written_bytes = self.size_bytes = 0
         self._pack = bytearray()
         self._packs_written = 0
+        self._rested_s = trio.current_time()
         self._places: dict[str, int] = {}
 
     async def write(self) -> Cut | None:
@@ -164,18 +166,18 @@ class _Writer:
             if record.activities:
                 bucket.active.append(id)
             if n % SLICE == SLICE - 1:
-                await trio.lowlevel.checkpoint()
+                await self._rest()
         for n, id in enumerate(sorted(definitions)):
             buckets[bucket_of(id, partitions, count)].definitions[id] = definitions[id]
             if n % SLICE == SLICE - 1:
-                await trio.lowlevel.checkpoint()
+                await self._rest()
         for id, extras in frozen.extras.items():
             buckets[bucket_of(id, partitions, count)].extras[id] = extras
         for n, bucket in enumerate(buckets):
             if bucket.jobs or bucket.definitions or bucket.extras:
                 yield bucket
             if n % 8 == 7:
-                await trio.lowlevel.checkpoint()
+                await self._rest()
 
     async def _definitions(self, frozen: Frozen) -> dict[str, bytes]:
         """As they stand: what clients have changed since the cut is in it, what jobs have done themselves is not."""
@@ -183,10 +185,11 @@ class _Writer:
         while True:
             found: dict[str, bytes] = {}
             try:
-                async for page in self.grid.scan(Map.JOBS, self.partition, page=500):
+                async for page in self.grid.scan(Map.JOBS, self.partition, page=SLICE):
+                    self._rested_s = trio.current_time()
                     for entry in page:
                         self._add_definition(found, entry.key, entry.value)
-                    await trio.lowlevel.checkpoint()
+                    await self._rest()
                 missing = [id for id in frozen.jobs if id not in found]
                 for id in missing:
                     definition = await self.tenure.definitions.current(id)
@@ -203,7 +206,13 @@ class _Writer:
         try:
             found[key.decode()] = value
         except UnicodeDecodeError:
-            pass  # no job's; the sweep has reported it
+            pass  # no job's; it is reported below
+        self.tenure.definitions.offer_swept(key, value)  # this stands for a sweep
+
+    async def _rest(self) -> None:
+        """As long as the last slice took: half of the time belongs to turns, whatever there is to write."""
+        await trio.sleep(min(REST_S_MAX, trio.current_time() - self._rested_s))
+        self._rested_s = trio.current_time()
 
     # -- packs ------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ job that gets messages has its total, in order; and in what was restored, a tota
 acknowledged before the snapshot, and no more than what was sent before its end.
 """
 
+import gc
 import os
 import sys
 import tempfile
@@ -150,6 +151,8 @@ async def _snapshot(made: Directory, taken: Directory) -> dict[str, Any]:
         _say(f"and restored, in {first_restore_s:.1f} s")
         ids = [_id(n) for n in range(HOT)]
         await trio.sleep(SETTLE_S)
+        gc.collect()
+        gc.freeze()  # this process, which only measures, would stop for its own full collections
         load, probes = Load(client, ids, per_second=MESSAGES_PER_S), Probes(client, ids)
         async with trio.open_nursery() as nursery:
             ended = trio.Event()
