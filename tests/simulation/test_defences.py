@@ -23,9 +23,9 @@ FIRST_SEEDS = {
     "verbatim": 13,
     "mailbox-carried": 7,
     "cut-marks": 12,
-    "stragglers": 14,
-    "await-stragglers": 56,
-    "stored-by-clients": 168,
+    "stragglers": 12,
+    "await-stragglers": 128,
+    "stored-by-clients": 71,
     "sweep": 4,
     "indeterminate-flag": 8,
 }
