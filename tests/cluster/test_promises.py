@@ -97,7 +97,7 @@ async def test_members_join_and_leave_under_load() -> None:
 
 
 async def test_without_any_event_nothing_is_lost_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HazelcastBackend, "node_options", ("--no-events", "--set", "sweep_s=0.5"))
+    monkeypatch.setattr(HazelcastBackend, "node_options", ("--no-events", "--set", "sweep_s=0.2"))
     async with under_load(members=2) as (cluster, ledger):
         await trio.sleep(2)
         await cluster.kill(0)
