@@ -14,7 +14,7 @@ from tenure.scheduler.wire import DeadLetter, Envelope, JobRecord, Kind, Status
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
 
-__all__ = ["body_of", "run"]
+__all__ = ["body_of", "run", "shown"]
 
 PAGE_MAX = 1000
 _decode = msgspec.msgpack.Decoder().decode
@@ -103,7 +103,7 @@ def _description(tenure: "Tenure", live: Live) -> Arguments:
         "topics": list(live.topics),
         "progress": list(live.progress) if live.progress else None,
         "activities": [_activity(tenure, activity) for activity in live.activities],
-        "state": _shown(live.state),
+        "state": shown(live.state),
     }
 
 
@@ -125,9 +125,9 @@ def _activity(tenure: "Tenure", activity: Activity) -> Arguments:
         "ended_ms": activity.ended_ms,
         "waits_for": tenure.supervisor.waits_for(activity.id),
         "progress": list(activity.progress) if activity.progress else None,
-        "details": _shown(activity.details) if activity.details else {},
-        "notes": _shown(activity.notes) if activity.notes else {},
-        "result": _shown(activity.result) if activity.result else None,
+        "details": shown(activity.details) if activity.details else {},
+        "notes": shown(activity.notes) if activity.notes else {},
+        "result": shown(activity.result) if activity.result else None,
         "error": activity.error,
     }
 
@@ -138,14 +138,15 @@ def _first_waiting(live: Live) -> Arguments | None:
     first = live.queue[0]
     return {
         "kind": first.kind,
-        "message": _shown(first.body),
+        "message": shown(first.body),
         "id": first.id,
         "source": first.source,
         "attempts": first.attempts,
     }
 
 
-def _shown(encoded: Any) -> Any:
+def shown(encoded: Any) -> Any:
+    """The value of stored bytes, or the bytes themselves if they are none."""
     try:
         return _decode(encoded)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -269,7 +270,7 @@ def _letter(tenure: "Tenure", letter: DeadLetter) -> Arguments:
         "partition": tenure.partition,
         "n": letter.n,
         "to": envelope.to,
-        "message": _shown(envelope.body),
+        "message": shown(envelope.body),
         "reason": letter.reason,
         "detail": letter.detail,
         "at_ms": letter.at_ms,

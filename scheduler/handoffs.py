@@ -73,7 +73,7 @@ class Handoffs:
     # -- bells ------------------------------------------------------------------------------------
 
     @contextmanager
-    def bell(self, partition: int) -> Iterator["Bell"]:
+    def bell(self, partition: int) -> Iterator[Bell]:
         """While open, it rings when the partition's head is written.
 
         Givers write it once more when they close, takers claim it when they have opened: each tells the other.

@@ -41,6 +41,15 @@ class Extras(Struct, array_like=True):
     remembered: dict[str, Remembered] = {}
     steps: list[tuple[str, str, bytes]] = []
 
+    def hang_on(self, state: PartitionState, job: str) -> None:
+        """Put it back into a state."""
+        if self.mail:
+            state.mail[job] = deque(self.mail)
+        if self.remembered:
+            state.remembered[job] = self.remembered
+        if self.steps:
+            state.steps[job] = {(turn, name): result for turn, name, result in self.steps}
+
 
 class _Piece(Struct, array_like=True):
     """Part of an image. Pieces may be cut anywhere between jobs; the first one has the rest."""
@@ -107,12 +116,7 @@ def thaw(chunks: Iterable[bytes]) -> PartitionState:
             _thaw_meta(state, piece.meta)
         state.jobs.update(piece.jobs)
         for job, extras in piece.extras.items():
-            if extras.mail:
-                state.mail[job] = deque(extras.mail)
-            if extras.remembered:
-                state.remembered[job] = extras.remembered
-            if extras.steps:
-                state.steps[job] = {(turn, name): result for turn, name, result in extras.steps}
+            extras.hang_on(state, job)
     return state
 
 

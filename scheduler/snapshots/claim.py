@@ -15,6 +15,7 @@ from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.settings import CLUSTER_KNOWN_S
 from tenure.scheduler.snapshots.errors import NotRestorable
 from tenure.scheduler.snapshots.form import Manifest
+from tenure.scheduler.snapshots.moving import move
 from tenure.scheduler.snapshots.rehash import is_wanted
 from tenure.scheduler.wire import Batch, Kind, decode, encode
 
@@ -126,15 +127,9 @@ class Claim:
             assert self._marker is not None
             old, name = self._marker, self._marker.restoring if restoring is None else restoring
             new = replace(old, formed=formed, restoring=name, beat=old.beat + 1)
-            while True:
-                try:
-                    for was in (old, new):
-                        if await self.grid.replace_if_same(Map.NODES, 0, MARKER, encode(was), encode(new)):
-                            self._marker = new
-                            return
-                    raise NotRestorable("another has taken over to restore here, as this one was silent for long")
-                except GridError:
-                    await trio.sleep(RETRY_PAUSE_S)
+            if not await move(self.grid, MARKER, encode(old), encode(new), RETRY_PAUSE_S):
+                raise NotRestorable("another has taken over to restore here, as this one was silent for long")
+            self._marker = new
 
 
 def _has_messages(slot: bytes) -> bool:

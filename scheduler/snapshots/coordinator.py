@@ -21,6 +21,7 @@ from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.snapshots.catalog import Catalog
 from tenure.scheduler.snapshots.errors import SnapshotFailed, SnapshotUnderWay, one_of_them
 from tenure.scheduler.snapshots.form import Manifest, PartRef, manifest_path
+from tenure.scheduler.snapshots.moving import move
 from tenure.scheduler.snapshots.request import CHANNEL, CUT, REQUEST, Channel, Cut, Phase, Request
 from tenure.scheduler.snapshots.stores import Store
 from tenure.scheduler.wire import decode, encode
@@ -232,15 +233,9 @@ class _Coordinator:
         async with self._turn:
             assert self._request is not None
             old, new = self._request, replace(self._request, beat=self._request.beat + 1, **changes)
-            while True:
-                try:
-                    for was in (old, new):
-                        if await self.grid.replace_if_same(Map.NODES, 0, REQUEST, encode(was), encode(new)):
-                            self._request = new
-                            return
-                    raise _AttemptFailed("another coordinator has taken over, as this one was silent for long")
-                except GridError:
-                    await trio.sleep(RETRY_PAUSE_S)
+            if not await move(self.grid, REQUEST, encode(old), encode(new), RETRY_PAUSE_S):
+                raise _AttemptFailed("another coordinator has taken over, as this one was silent for long")
+            self._request = new
 
     async def _keep_beating(self) -> None:
         while True:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from tenure.scheduler.commands import shown
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
 from tenure.scheduler.image import Extras
 from tenure.scheduler.snapshots.catalog import Catalog
@@ -17,7 +18,6 @@ from tenure.scheduler.wire import Definition, Envelope, JobRecord, decode
 
 __all__ = ["lines"]
 
-_decode = msgspec.msgpack.Decoder().decode
 _decode_record = msgspec.msgpack.Decoder(JobRecord).decode
 
 
@@ -48,7 +48,7 @@ def _job(id: str, bucket: RawBucket) -> dict[str, Any] | None:
     elif not extras.mail:
         return None  # a tombstone
     if definition is not None and definition.wanted != "removed":
-        line["parameters"] = _shown(definition.parameters)
+        line["parameters"] = shown(definition.parameters)
     line["waiting"] = [_message(envelope) for envelope in extras.mail]
     return line
 
@@ -69,7 +69,7 @@ def _record(record: JobRecord) -> dict[str, Any]:
         "generation": record.generation,
         "status": record.status,
         "turns": record.turns,
-        "state": _shown(record.state),
+        "state": shown(record.state),
         "timer": msgspec.structs.asdict(timer) if timer is not None else None,
         "failure": record.failure.error if record.failure is not None else None,
         "topics": list(record.topics),
@@ -101,15 +101,8 @@ def _message(envelope: Envelope) -> dict[str, Any]:
     return {
         "to": envelope.to,
         "event": EVENTS.get(envelope.kind, "question"),
-        "message": _shown(envelope.body),
+        "message": shown(envelope.body),
         "id": envelope.id,
         "source": envelope.source,
         "topic": envelope.topic,
     }
-
-
-def _shown(encoded: Any) -> Any:
-    try:
-        return _decode(encoded)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return bytes(encoded)

@@ -4,7 +4,6 @@ Records stay bytes, as a job is the same in any partition. What was on its way b
 """
 
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -44,12 +43,7 @@ class Restored:
         jobs: Any = self.jobs  # bytes of records, which are only written
         state.jobs, state.watermark = jobs, watermark
         for id, extras in self.extras.items():
-            if extras.mail:
-                state.mail[id] = deque(extras.mail)
-            if extras.remembered:
-                state.remembered[id] = extras.remembered
-            if extras.steps:
-                state.steps[id] = {(turn, name): result for turn, name, result in extras.steps}
+            extras.hang_on(state, id)
         state.subscribers = {topic: dict.fromkeys(jobs) for topic, jobs in self.subscribers.items() if jobs}
         letters = sorted(self.dead, key=lambda letter: (letter.at_ms, letter.n))
         state.dead = {n: replace(letter, n=n) for n, letter in enumerate(letters, 1)}

@@ -7,16 +7,12 @@ import argparse
 import importlib
 import json
 import os
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import trio
 
-import tenure
-from tenure.bench.figures import combine, median_of, shown
-from tenure.scheduler.errors import TryAgain
+from tenure.bench.apart import in_own_process, measure_each, times
 
 __all__ = ["PARTS", "main"]
 
@@ -28,10 +24,6 @@ PARTS = {
     "snapshot": "snapshots:measure",
 }
 """name -> module of this package, and its function"""
-
-
-class NotMeasured(TryAgain):
-    """A measurement did not come to its end."""
 
 
 def main(arguments: list[str]) -> int:
@@ -49,13 +41,11 @@ def main(arguments: list[str]) -> int:
         print(json.dumps(trio.run(getattr(importlib.import_module(f"tenure.bench.{module}"), function))))  # noqa: T201
         return 0
     results: dict[str, Any] = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "exact": True}
-    for name in names:
-        tries = [_in_own_process(name) for _ in range(options.repeat)]
-        for figures in tries:
-            print(f"{name}: {shown(figures)}", file=sys.stderr, flush=True)  # noqa: T201
-        combine(results, median_of(tries))
-    print(json.dumps(results) if options.json else shown(results))  # noqa: T201
-    return 0 if results["exact"] else 1
+
+    def measure(name: str) -> dict[str, Any]:
+        return in_own_process(["operations"], name, TIMEOUT_S)
+
+    return measure_each(results, names, measure, options.repeat, as_json=options.json)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,22 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="tenure bench operations", description="Measure operations on a running cluster, under load."
     )
     parser.add_argument("--only", metavar="NAME,…", help=f"only these parts ({', '.join(PARTS)})")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="each so many times; the median counts")
+    parser.add_argument("--repeat", type=times, default=1, metavar="N", help="each so many times; the median counts")
     parser.add_argument("--json", action="store_true", help="print JSON as the last line")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     return parser
-
-
-def _in_own_process(name: str) -> dict[str, Any]:
-    """One part, not disturbed by what others left in memory."""
-    folder = str(Path(tenure.__file__).parents[1])
-    path = os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)
-    command = [sys.executable, "-m", "tenure.bench", "operations", "--only", name, "--here"]
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment, timeout=TIMEOUT_S, check=False
-    )
-    if done.returncode:
-        raise NotMeasured(f"{name} could not be measured: its process ended with {done.returncode}, and said why above")
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return figures

@@ -187,7 +187,6 @@ def _tell(ids: list[str], failures: dict[str, str], done: str, dry_run: bool, co
         say(f"{counted(len(ids) - len(failures), 'job')} {done}" + (f", {len(failures)} not." if failures else "."))
 
 
-
 def _run(work: Callable[[], Awaitable[Any]]) -> Any:
     import trio
 

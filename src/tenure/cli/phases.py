@@ -257,7 +257,6 @@ def _tell(ids: list[str], done: str, dry_run: bool, connection: Connection) -> i
     return Exit.DONE if ids else Exit.FAILED
 
 
-
 def _run(connection: Connection, work: Work, teller: Teller | None = None) -> Any:
     import trio
 

@@ -260,7 +260,6 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-
 def _size(size_bytes: int) -> str:
     if size_bytes < 10_000:
         return f"{size_bytes:,} bytes"
