@@ -1,59 +1,39 @@
 """A client of the cluster, over any grid: schedule, publish, ask, look.
 
 Everything a client says goes through the lanes to the partition concerned, so it is ordered, stored and
-applied once; definitions change by compare-and-set. The lanes themselves are pure (`outlanes`).
+applied once; definitions change by compare-and-set. Here messages are checked and become envelopes; `sending` stores
+them, `asking` waits for answers, `directory` sees to definitions.
 """
 
 import math
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import trio
 from msgspec import Raw
 
-from tenure.scheduler import errors
 from tenure.scheduler.allegiance import Allegiance
+from tenure.scheduler.asking import Asking
 from tenure.scheduler.cluster import find
 from tenure.scheduler.directory import Directory
 from tenure.scheduler.elapsed import Elapsed
-from tenure.scheduler.errors import (
-    AskFailed,
-    Backlogged,
-    ClientClosed,
-    Mistake,
-    NotDone,
-    PartitionLost,
-    TooLarge,
-    UnreadableFormat,
-    WrongType,
-)
+from tenure.scheduler.errors import Mistake, NotDone, TooLarge, UnreadableFormat, WrongType
 from tenure.scheduler.formats import Formats
-from tenure.scheduler.grid.port import EntryEvent, Grid, GridError, Map
+from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.jobtype import Registry, registry
-from tenure.scheduler.keys import checked_address, client_partition, partition_of, reply_key
-from tenure.scheduler.outlanes import Action, OutLane, Step, Ticket
+from tenure.scheduler.keys import checked_address, client_partition, partition_of
+from tenure.scheduler.sending import Sending
 from tenure.scheduler.settings import ClientSettings
 from tenure.scheduler.topic import Topic
-from tenure.scheduler.watermark import announced
-from tenure.scheduler.wire import EMPTY, Answer, Envelope, Kind, decode
+from tenure.scheduler.wire import EMPTY, Envelope, Kind
 
 __all__ = ["GridClient", "open_client"]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
-T = TypeVar("T")
-LEARN_EVERY_S = 1.0
-
-
-class _Question:
-    __slots__ = ("answer", "answered")
-
-    def __init__(self) -> None:
-        self.answered = trio.Event()
-        self.answer: Answer | None = None
 
 
 class GridClient:
@@ -73,24 +53,16 @@ class GridClient:
         self.sender = sender
         self.formats = Formats()
         """What the cluster writes; looked at when a client is opened, begins a lane, or is answered in another one."""
-        self.refused: UnreadableFormat | None = None
-        """Why this client can do nothing here any more: the cluster writes what it can't read."""
+        self.learned_s = -math.inf
+        """When that was, on trio's clock."""
         self.partition_count = grid.partition_count
+        self.elapsed = Elapsed(now_ms)
+        self.allegiance = Allegiance(grid, self.elapsed.now_s, nursery)
         self.directory = Directory(self)
-        self._nursery = nursery
-        self._learned_s = -math.inf
-        self._lanes: dict[int, OutLane] = {}
-        self._elapsed = Elapsed(now_ms)
-        self.allegiance = Allegiance(grid, self._elapsed.now_s, nursery)
-        self._pumping: set[int] = set()
-        self._settled: dict[Ticket, trio.Event] = {}
-        self._buffer_bytes = 0
-        self._room = trio.Event()
-        self._questions: dict[int, _Question] = {}
-        self._question_count = 0
-        self.closed = False
-
-    # -- publishing -------------------------------------------------------------------------------
+        self.sending = Sending(self, nursery)
+        self._send = self.sending.send
+        self.asking = Asking(self, self.sending, nursery)
+        self.question = self.asking.question
 
     async def publish(self, to: str | Topic, message: Any, *, id: str = "", deadline_s: float | None = None) -> None:
         """A message to a job, or to every subscriber of a topic.
@@ -167,162 +139,6 @@ class GridClient:
             raise TooLarge(f"message to {to!r} has {len(body)} bytes; the limit is {self.settings.message_bytes_max}")
         return Raw(body)
 
-    async def _send(
-        self, pairs: list[tuple[str | Topic, Any]], envelopes: list[tuple[int, Envelope]], deadline_s: float | None
-    ) -> None:
-        if self.closed:
-            raise ClientClosed("this client is closed")
-        if self.refused is not None:
-            raise self.refused
-        if not envelopes:
-            await trio.lowlevel.checkpoint()
-            return
-        limit_s = self.settings.publish_deadline_s if deadline_s is None else deadline_s
-        ticket, sent = Ticket(), 0
-        with trio.move_on_after(limit_s):
-            while sent < len(envelopes):
-                sent = await self._buffer(envelopes, sent, ticket)
-            if not ticket.done:
-                event = self._settled[ticket] = trio.Event()
-                try:
-                    await event.wait()
-                finally:
-                    self._settled.pop(ticket, None)
-        if sent == len(envelopes) and ticket.done and not ticket.doubtful:
-            return
-        unstored = self._unstored(pairs, envelopes, ticket, sent)
-        if self.refused is not None:
-            raise self.refused
-        raise Backlogged(
-            f"{len(unstored)} of {len(pairs)} messages are not known to be stored after {limit_s} s: "
-            "the cluster does not keep up, or does not answer",
-            unstored,
-        )
-
-    async def _buffer(self, envelopes: list[tuple[int, Envelope]], start: int, ticket: Ticket) -> int:
-        while self._buffer_bytes > self.settings.buffer_bytes_max:
-            self._room = trio.Event()
-            await self._room.wait()
-        lanes, limit = self._lanes, self.settings.buffer_bytes_max
-        end = start
-        for partition, envelope in envelopes[start:] if start else envelopes:
-            lane = lanes.get(partition)
-            if lane is None:
-                lane = lanes[partition] = OutLane(self.sender, self.settings, self.formats.encode)
-            size_bytes = len(envelope.body) + 40
-            lane.add(envelope, ticket, size_bytes)
-            self._buffer_bytes += size_bytes
-            if partition not in self._pumping:
-                self._pumping.add(partition)
-                self._nursery.start_soon(self._pump, lane, partition)
-            end += 1
-            if self._buffer_bytes > limit:
-                break
-        return end
-
-    def _unstored(
-        self, pairs: list[tuple[str | Topic, Any]], envelopes: list[tuple[int, Envelope]], ticket: Ticket, sent: int
-    ) -> list[tuple[str | Topic, Any]]:
-        """What of these messages is not known to be stored; what was never tried is taken back."""
-        if ticket.doubtful:
-            return pairs
-        waiting: set[int] = set()
-        for lane in {partition: self._lanes[partition] for partition, _ in envelopes[:sent]}.values():
-            waiting |= {id(w.envelope) for w in (*lane.frozen, *lane.waiting) if w.ticket is ticket}
-            before = lane.waiting_bytes
-            lane.withdraw(ticket)
-            self._buffer_bytes -= before - lane.waiting_bytes
-        return [
-            pair
-            for n, (pair, (_, envelope)) in enumerate(zip(pairs, envelopes, strict=True))
-            if n >= sent or id(envelope) in waiting
-        ]
-
-    # -- the lanes' pumps -------------------------------------------------------------------------
-
-    async def _pump(self, lane: OutLane, partition: int) -> None:
-        """Do what the lane says, until nothing waits. Not cancelled with any caller: a frozen slot is finished."""
-        pauses = 0
-        try:
-            while (step := lane.next_step(self._elapsed.now_s())) is not None:
-                before = lane.waiting_bytes
-                if await self._do(lane, partition, step):
-                    pauses = 0
-                else:
-                    pauses += 1
-                    await self._pause(pauses, step)
-                self._buffer_bytes -= before - lane.waiting_bytes if lane.waiting_bytes < before else 0
-                if self._buffer_bytes <= self.settings.buffer_bytes_max:
-                    self._room.set()
-        finally:
-            self._pumping.discard(partition)
-
-    async def _do(self, lane: OutLane, partition: int, step: Step) -> bool:
-        try:
-            if step.action is Action.WRITE:
-                if not await self.allegiance.renew():
-                    return False
-                if not self.allegiance.knows(lane.formation):
-                    self._tell(lane.forsake())
-                    return True
-                await self.grid.set(Map.INBOX, partition, step.key, step.value)
-                if not self.allegiance.holds():
-                    lane.unsure()
-                    return False
-                self._tell(lane.stored(self._elapsed.now_s()))
-            elif step.action is Action.LOOK:
-                gone = await self.grid.get(Map.INBOX, partition, step.key) is None
-                lane.looked(gone)
-                return gone
-            elif step.action is Action.BEGIN:
-                if trio.current_time() >= self._learned_s + LEARN_EVERY_S:  # lanes often begin all at once
-                    await self.learn_format()
-                if self.refused is not None:
-                    return False
-                if not await self.allegiance.renew():
-                    return False
-                formation = self.allegiance.formation
-                begun_s = self._elapsed.now_s()  # before it is known, so that no later watermark is taken for older
-                watermark = await announced(self.grid, partition)
-                if watermark is None:
-                    return False
-                lane.begun(watermark, self.now_ms(), begun_s, formation)
-            else:
-                self._tell(lane.give_up())
-        except GridError:
-            if step.action is Action.WRITE:
-                lane.unsure()
-            return False
-        return True
-
-    async def _pause(self, attempt: int, step: Step) -> None:
-        if step.action is Action.LOOK:
-            await trio.sleep(min(0.1, 0.001 * 2 ** min(attempt - 1, 10)))
-            return
-        settings = self.settings
-        await trio.sleep(min(settings.retry_pause_max_s, settings.retry_pause_s * 2 ** min(attempt - 1, 10)))
-
-    async def learn_format(self) -> None:
-        """See what the cluster writes now, if it can be seen. What this version can't read ends all that waits."""
-        self._learned_s = trio.current_time()
-        try:
-            found = await find(self.grid)
-            if found is not None:
-                self.formats.declare(found.format)
-        except GridError:
-            pass  # with the next lane, then
-        except UnreadableFormat as error:
-            self.refused = error
-            for event in (*self._settled.values(), *(question.answered for question in self._questions.values())):
-                event.set()
-
-    def _tell(self, tickets: list[Ticket]) -> None:
-        for ticket in tickets:
-            if (event := self._settled.get(ticket)) is not None:
-                event.set()
-
-    # -- asking -----------------------------------------------------------------------------------
-
     async def ask(self, to: str, message: Any, *, id: str = "", deadline_s: float | None = None) -> Any:
         """A message that wants the handler's result: returns it once the turn is committed.
 
@@ -361,78 +177,18 @@ class GridClient:
                 if trio.current_time() >= end_s:
                     raise
 
-    async def question(self, partition: int, envelope: Envelope, deadline_s: float | None = None) -> Raw:
-        """Send an envelope that wants an answer, and wait for it."""
-        limit_s = self.settings.ask_deadline_s if deadline_s is None else deadline_s
-        self._question_count += 1
-        n = envelope.reply = self._question_count
-        question = self._questions[n] = _Question()
+    async def learn_format(self) -> None:
+        """See what the cluster writes now, if it can be seen. What this version can't read ends all that waits."""
+        self.learned_s = trio.current_time()
         try:
-            with trio.move_on_after(limit_s):
-                await self._send([(envelope.to, None)], [(partition, envelope)], limit_s)
-                await self._await_answer(n, question)
-        except Backlogged as backlogged:
-            raise NotDone(f"the question to {envelope.to!r} could not be stored within {limit_s} s") from backlogged
-        finally:
-            del self._questions[n]
-        if question.answer is None and self.refused is not None:
-            raise self.refused
-        if question.answer is None:
-            raise await self._no_answer(partition, envelope.to, limit_s)
-        self.grid.discard(Map.REPLIES, client_partition(self.sender, self.partition_count), [reply_key(self.sender, n)])
-        return _unwrap(question.answer)
-
-    async def _no_answer(self, partition: int, to: str, limit_s: float) -> errors.TenureError:
-        whose = f"{to!r}" if to else f"partition {partition}"
-        if partition in await self.directory.lost_partitions():
-            return PartitionLost(
-                f"no answer from {whose}: partition {partition} is lost, as all copies of its data were; "
-                "restore its jobs from a snapshot"
-            )
-        return NotDone(f"no answer from {whose} within {limit_s} s; its turn may still run")
-
-    async def _await_answer(self, n: int, question: _Question) -> None:
-        """The bell rings, or we look from time to time."""
-        partition, pause_s = client_partition(self.sender, self.partition_count), self.settings.reply_poll_s
-        while True:
-            with trio.move_on_after(pause_s):
-                await question.answered.wait()
-                return
-            try:
-                stored = await self.grid.get(Map.REPLIES, partition, reply_key(self.sender, n))
-                if stored is not None:
-                    self._hear(stored)
-            except GridError:
-                pass
-            pause_s = min(2.0, pause_s * 1.5)
-
-    def on_replies(self, events: list[EntryEvent]) -> None:
-        """Answers that came in."""
-        for event in events:
-            if event.value is not None:
-                self._hear(event.value)
-
-    def _hear(self, stored: bytes) -> None:
-        try:
-            answers = decode(stored, list[Answer])
-        except errors.Final:
-            answers = []  # the poll finds no answer either, and the deadline says so
-        if stored[:1] != bytes((self.formats.declared,)):
-            self._nursery.start_soon(self.learn_format)
-        for answer in answers:
-            if (question := self._questions.get(answer.n)) is not None and question.answer is None:
-                question.answer = answer
-                question.answered.set()
-
-
-def _unwrap(answer: Answer) -> Raw:
-    if answer.ok:
-        return answer.body
-    name, text = msgspec.msgpack.decode(answer.body, type=tuple[str, str])
-    kind = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, errors.TenureError) and kind is not Backlogged:
-        raise kind(text)
-    raise AskFailed(f"{name}: {text}")
+            found = await find(self.grid)
+            if found is not None:
+                self.formats.declare(found.format)
+        except GridError:
+            pass  # with the next lane, then
+        except UnreadableFormat as error:
+            self.sending.refuse(error)
+            self.asking.give_up()
 
 
 def _place(to: Any, partition_count: int) -> tuple[int, str, int]:
@@ -467,13 +223,16 @@ async def open_client(
             nursery=nursery,
         )
         await client.learn_format()
-        if client.refused is not None:
-            raise client.refused
+        if client.sending.refused is not None:
+            raise client.sending.refused
         async with grid.listen(
-            Map.REPLIES, client.on_replies, key=(client_partition(sender, grid.partition_count), sender), removals=False
+            Map.REPLIES,
+            client.asking.on_replies,
+            key=(client_partition(sender, grid.partition_count), sender),
+            removals=False,
         ):
             try:
                 yield client
             finally:
-                client.closed = True
+                client.sending.closed = True
                 nursery.cancel_scope.cancel()

@@ -5,7 +5,7 @@
 
 A lane never passes over a number. It is left when it is old: an acknowledgement that comes later than
 half a lane's lifetime counts as unknown, since the receiver may have forgotten the lane by then.
-Each shell (trio, asyncio, threads) drives the same lanes. Rules: `tests/models/lanes_model.py`.
+`sending` drives them. Rules: `tests/models/lanes_model.py`.
 """
 
 from collections import deque

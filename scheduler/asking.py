@@ -1,0 +1,121 @@
+"""The asking side of a client: questions that wait, and the answers that come.
+
+A question goes through the lanes like any message, and bears a number. Its answer is an entry of the client's own: the
+bell rings when it is there, and whoever waits looks from time to time, should the bell have been lost.
+"""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from tenure.scheduler import errors
+from tenure.scheduler.errors import AskFailed, Backlogged, NotDone, PartitionLost
+from tenure.scheduler.grid.port import EntryEvent, GridError, Map
+from tenure.scheduler.keys import client_partition, reply_key
+from tenure.scheduler.wire import Answer, Envelope, decode
+
+if TYPE_CHECKING:
+    from tenure.scheduler.client import GridClient
+    from tenure.scheduler.sending import Sending
+
+__all__ = ["Asking"]
+
+
+class _Question:
+    __slots__ = ("answer", "answered")
+
+    def __init__(self) -> None:
+        self.answered = trio.Event()
+        self.answer: Answer | None = None
+
+
+class Asking:
+    """How one client asks."""
+
+    def __init__(self, client: "GridClient", sending: "Sending", nursery: trio.Nursery) -> None:
+        self.client, self.grid, self.settings = client, client.grid, client.settings
+        self.sender, self.formats, self.partition_count = client.sender, client.formats, client.partition_count
+        self._sending, self._send = sending, sending.send
+        self._nursery = nursery
+        self._questions: dict[int, _Question] = {}
+        self._question_count = 0
+
+    def give_up(self) -> None:
+        """Let go of those who wait: there will be no answer."""
+        for question in self._questions.values():
+            question.answered.set()
+
+    async def question(self, partition: int, envelope: Envelope, deadline_s: float | None = None) -> Raw:
+        """Send an envelope that wants an answer, and wait for it."""
+        limit_s = self.settings.ask_deadline_s if deadline_s is None else deadline_s
+        self._question_count += 1
+        n = envelope.reply = self._question_count
+        question = self._questions[n] = _Question()
+        try:
+            with trio.move_on_after(limit_s):
+                await self._send([(envelope.to, None)], [(partition, envelope)], limit_s)
+                await self._await_answer(n, question)
+        except Backlogged as backlogged:
+            raise NotDone(f"the question to {envelope.to!r} could not be stored within {limit_s} s") from backlogged
+        finally:
+            del self._questions[n]
+        if question.answer is None and self._sending.refused is not None:
+            raise self._sending.refused
+        if question.answer is None:
+            raise await self._no_answer(partition, envelope.to, limit_s)
+        self.grid.discard(Map.REPLIES, client_partition(self.sender, self.partition_count), [reply_key(self.sender, n)])
+        return _unwrap(question.answer)
+
+    async def _no_answer(self, partition: int, to: str, limit_s: float) -> errors.TenureError:
+        whose = f"{to!r}" if to else f"partition {partition}"
+        if partition in await self.client.directory.lost_partitions():
+            return PartitionLost(
+                f"no answer from {whose}: partition {partition} is lost, as all copies of its data were; "
+                "restore its jobs from a snapshot"
+            )
+        return NotDone(f"no answer from {whose} within {limit_s} s; its turn may still run")
+
+    async def _await_answer(self, n: int, question: _Question) -> None:
+        """The bell rings, or we look from time to time."""
+        partition, pause_s = client_partition(self.sender, self.partition_count), self.settings.reply_poll_s
+        while True:
+            with trio.move_on_after(pause_s):
+                await question.answered.wait()
+                return
+            try:
+                stored = await self.grid.get(Map.REPLIES, partition, reply_key(self.sender, n))
+                if stored is not None:
+                    self._hear(stored)
+            except GridError:
+                pass
+            pause_s = min(2.0, pause_s * 1.5)
+
+    def on_replies(self, events: list[EntryEvent]) -> None:
+        """Answers that came in."""
+        for event in events:
+            if event.value is not None:
+                self._hear(event.value)
+
+    def _hear(self, stored: bytes) -> None:
+        try:
+            answers = decode(stored, list[Answer])
+        except errors.Final:
+            answers = []  # the poll finds no answer either, and the deadline says so
+        if stored[:1] != bytes((self.formats.declared,)):
+            self._nursery.start_soon(self.client.learn_format)
+        for answer in answers:
+            if (question := self._questions.get(answer.n)) is not None and question.answer is None:
+                question.answer = answer
+                question.answered.set()
+
+
+def _unwrap(answer: Answer) -> Raw:
+    if answer.ok:
+        return answer.body
+    name, text = msgspec.msgpack.decode(answer.body, type=tuple[str, str])
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, errors.TenureError) and kind is not Backlogged:
+        raise kind(text)
+    raise AskFailed(f"{name}: {text}")

@@ -1,0 +1,187 @@
+"""The sending side of a client: what waits to be stored, and the pumps that write it into the lanes.
+
+    send ──► buffer (bounded) ──► a pump for each partition with something to send ──► slots (`outlanes`)
+
+A pump does what its lane says. No caller waits for another's messages, and none stops a pump by giving up.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from tenure.scheduler.errors import Backlogged, ClientClosed, UnreadableFormat
+from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.outlanes import Action, OutLane, Step, Ticket
+from tenure.scheduler.topic import Topic
+from tenure.scheduler.watermark import announced
+from tenure.scheduler.wire import Envelope
+
+if TYPE_CHECKING:
+    from tenure.scheduler.client import GridClient
+
+__all__ = ["Sending"]
+
+LEARN_EVERY_S = 1.0
+
+
+class Sending:
+    """How one client sends."""
+
+    def __init__(self, client: "GridClient", nursery: trio.Nursery) -> None:
+        self.client, self.grid, self.settings = client, client.grid, client.settings
+        self.sender, self.formats, self.now_ms = client.sender, client.formats, client.now_ms
+        self.closed = False
+        self.refused: UnreadableFormat | None = None
+        """Why this client can do nothing here any more: the cluster writes what it can't read."""
+        self._nursery = nursery
+        self._elapsed, self.allegiance = client.elapsed, client.allegiance
+        self._lanes: dict[int, OutLane] = {}
+        self._pumping: set[int] = set()
+        self._settled: dict[Ticket, trio.Event] = {}
+        self._buffer_bytes = 0
+        self._room = trio.Event()
+
+    def refuse(self, reason: UnreadableFormat) -> None:
+        """Send nothing more, and let go of those who wait for it."""
+        self.refused = reason
+        for event in self._settled.values():
+            event.set()
+
+    async def send(
+        self, pairs: list[tuple[str | Topic, Any]], envelopes: list[tuple[int, Envelope]], deadline_s: float | None
+    ) -> None:
+        """Returns once all of these are stored. Raises `Backlogged` with those of `pairs` that are not known to be."""
+        if self.closed:
+            raise ClientClosed("this client is closed")
+        if self.refused is not None:
+            raise self.refused
+        if not envelopes:
+            await trio.lowlevel.checkpoint()
+            return
+        limit_s = self.settings.publish_deadline_s if deadline_s is None else deadline_s
+        ticket, sent = Ticket(), 0
+        with trio.move_on_after(limit_s):
+            while sent < len(envelopes):
+                sent = await self._buffer(envelopes, sent, ticket)
+            if not ticket.done:
+                event = self._settled[ticket] = trio.Event()
+                try:
+                    await event.wait()
+                finally:
+                    self._settled.pop(ticket, None)
+        if sent == len(envelopes) and ticket.done and not ticket.doubtful:
+            return
+        unstored = self._unstored(pairs, envelopes, ticket, sent)
+        if self.refused is not None:
+            raise self.refused
+        raise Backlogged(
+            f"{len(unstored)} of {len(pairs)} messages are not known to be stored after {limit_s} s: "
+            "the cluster does not keep up, or does not answer",
+            unstored,
+        )
+
+    async def _buffer(self, envelopes: list[tuple[int, Envelope]], start: int, ticket: Ticket) -> int:
+        while self._buffer_bytes > self.settings.buffer_bytes_max:
+            self._room = trio.Event()
+            await self._room.wait()
+        lanes, limit = self._lanes, self.settings.buffer_bytes_max
+        end = start
+        for partition, envelope in envelopes[start:] if start else envelopes:
+            lane = lanes.get(partition)
+            if lane is None:
+                lane = lanes[partition] = OutLane(self.sender, self.settings, self.formats.encode)
+            size_bytes = len(envelope.body) + 40
+            lane.add(envelope, ticket, size_bytes)
+            self._buffer_bytes += size_bytes
+            if partition not in self._pumping:
+                self._pumping.add(partition)
+                self._nursery.start_soon(self._pump, lane, partition)
+            end += 1
+            if self._buffer_bytes > limit:
+                break
+        return end
+
+    def _unstored(
+        self, pairs: list[tuple[str | Topic, Any]], envelopes: list[tuple[int, Envelope]], ticket: Ticket, sent: int
+    ) -> list[tuple[str | Topic, Any]]:
+        """What of these messages is not known to be stored; what was never tried is taken back."""
+        if ticket.doubtful:
+            return pairs
+        waiting: set[int] = set()
+        for lane in {partition: self._lanes[partition] for partition, _ in envelopes[:sent]}.values():
+            waiting |= {id(w.envelope) for w in (*lane.frozen, *lane.waiting) if w.ticket is ticket}
+            before = lane.waiting_bytes
+            lane.withdraw(ticket)
+            self._buffer_bytes -= before - lane.waiting_bytes
+        return [
+            pair
+            for n, (pair, (_, envelope)) in enumerate(zip(pairs, envelopes, strict=True))
+            if n >= sent or id(envelope) in waiting
+        ]
+
+    async def _pump(self, lane: OutLane, partition: int) -> None:
+        """Do what the lane says, until nothing waits. Not cancelled with any caller: a frozen slot is finished."""
+        pauses = 0
+        try:
+            while (step := lane.next_step(self._elapsed.now_s())) is not None:
+                before = lane.waiting_bytes
+                if await self._do(lane, partition, step):
+                    pauses = 0
+                else:
+                    pauses += 1
+                    await self._pause(pauses, step)
+                self._buffer_bytes -= before - lane.waiting_bytes if lane.waiting_bytes < before else 0
+                if self._buffer_bytes <= self.settings.buffer_bytes_max:
+                    self._room.set()
+        finally:
+            self._pumping.discard(partition)
+
+    async def _do(self, lane: OutLane, partition: int, step: Step) -> bool:
+        try:
+            if step.action is Action.WRITE:
+                if not await self.allegiance.renew():
+                    return False
+                if not self.allegiance.knows(lane.formation):
+                    self._tell(lane.forsake())
+                    return True
+                await self.grid.set(Map.INBOX, partition, step.key, step.value)
+                if not self.allegiance.holds():
+                    lane.unsure()
+                    return False
+                self._tell(lane.stored(self._elapsed.now_s()))
+            elif step.action is Action.LOOK:
+                gone = await self.grid.get(Map.INBOX, partition, step.key) is None
+                lane.looked(gone)
+                return gone
+            elif step.action is Action.BEGIN:
+                if trio.current_time() >= self.client.learned_s + LEARN_EVERY_S:  # lanes often begin all at once
+                    await self.client.learn_format()
+                if self.refused is not None:
+                    return False
+                if not await self.allegiance.renew():
+                    return False
+                formation = self.allegiance.formation
+                begun_s = self._elapsed.now_s()  # before it is known, so that no later watermark is taken for older
+                watermark = await announced(self.grid, partition)
+                if watermark is None:
+                    return False
+                lane.begun(watermark, self.now_ms(), begun_s, formation)
+            else:
+                self._tell(lane.give_up())
+        except GridError:
+            if step.action is Action.WRITE:
+                lane.unsure()
+            return False
+        return True
+
+    async def _pause(self, attempt: int, step: Step) -> None:
+        if step.action is Action.LOOK:
+            await trio.sleep(min(0.1, 0.001 * 2 ** min(attempt - 1, 10)))
+            return
+        settings = self.settings
+        await trio.sleep(min(settings.retry_pause_max_s, settings.retry_pause_s * 2 ** min(attempt - 1, 10)))
+
+    def _tell(self, tickets: list[Ticket]) -> None:
+        for ticket in tickets:
+            if (event := self._settled.get(ticket)) is not None:
+                event.set()
