@@ -111,12 +111,12 @@ class Supervisor:
 
     def hear(self, envelope: Envelope) -> None:
         """A report has come in; its answer goes out with the commit."""
-        live = self.tenure.live(envelope.to)
+        live = self.tenure.lives.of(envelope.to)
         try:
             report = _decode_report(envelope.body)
         except msgspec.DecodeError as error:
             self.tenure.turns.answer_error(envelope, "WrongType", f"no report: {error}")
-            self.tenure.ready(live)
+            self.tenure.lives.ready(live)
             return
         activity = next((a for a in live.activities if report.tag == a.tag), None)
         verdict, change = activities.hear(activity, report, self.host.now_ms())
@@ -125,7 +125,7 @@ class Supervisor:
         if change is not None:
             self._change(live, change)
         self.tenure.turns.answer_value(envelope, {"verdict": verdict})
-        self.tenure.ready(live)
+        self.tenure.lives.ready(live)
 
     def _change(self, live: Live, change: Change) -> None:
         new = change.activity
@@ -134,7 +134,7 @@ class Supervisor:
         if change.event is not None:
             self._tell(live, change.event)
         if new.has_ended:
-            self.tenure.activity_ended(live)
+            self.tenure.stopping.activity_ended(live)
 
     def _changed(self, live: Live) -> None:
         draft = self.tenure.turns.draft
@@ -151,11 +151,11 @@ class Supervisor:
         which = f"{event.id}.{event.attempt}.{event.status}.{activity.said}"
         envelope = Envelope(live.id, Raw(_encode(event)), Kind.ACTIVITY, source=which)
         if live.status == Status.STOPPING and live.queue and live.queue[0].kind == Kind.STOP and not live.running:
-            self.tenure.put_first(live, envelope)  # it hears of it before it stops
+            self.tenure.lives.put_first(live, envelope)  # it hears of it before it stops
         else:
             live.queue.append(envelope)
         self.tenure.turns.draft.uncarried[live.id] = live
-        self.tenure.ready(live)
+        self.tenure.lives.ready(live)
 
     # -- seeing to one activity -------------------------------------------------------------------
 
@@ -272,18 +272,18 @@ class Supervisor:
         report = Report(tag=current.tag, n=current.said + 1, what="ended", nonce=current.nonce, outcome=outcome)
         _, change = activities.hear(current, report, self.host.now_ms())
         if change is not None:
-            self._change(self.tenure.live(watch.job), change)
+            self._change(self.tenure.lives.of(watch.job), change)
 
     def _lose(self, activity: Activity, watch: _Watch, outcome: Outcome) -> None:
         if (current := self._current(activity, watch)) is not None:
-            self._change(self.tenure.live(watch.job), activities.lose(current, outcome, self.host.now_ms()))
+            self._change(self.tenure.lives.of(watch.job), activities.lose(current, outcome, self.host.now_ms()))
 
     def _current(self, activity: Activity, watch: _Watch) -> Activity | None:
         """As it is in the draft, if that is still the attempt that was looked at."""
-        live = self.tenure.live(watch.job)
+        live = self.tenure.lives.of(watch.job)
         current = next((a for a in live.activities if a.id == activity.id), None)
         if current is None or current.has_ended or current.tag != activity.tag:
-            self.tenure.ready(live)  # to be forgotten
+            self.tenure.lives.ready(live)  # to be forgotten
             return None
         return current
 

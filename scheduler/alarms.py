@@ -48,12 +48,12 @@ class Alarms:
         """Its timer was set (or taken away)."""
         if live.timer is not None and (due_ms := live.timer.first_ms()):
             heapq.heappush(self.timers, (due_ms, live.id))
-            if len(self.timers) > TIMERS_SPARE + 2 * (len(self.tenure.state.jobs) + len(self.tenure.lives)):
+            if len(self.timers) > TIMERS_SPARE + 2 * (len(self.tenure.state.jobs) + len(self.tenure.lives.by_id)):
                 self._drop_stale_timers()
 
     def _drop_stale_timers(self) -> None:
         current = {id: record.timer for id, record in self.tenure.state.jobs.items()}
-        current |= {id: live.timer for id, live in self.tenure.lives.items()}
+        current |= {id: live.timer for id, live in self.tenure.lives.by_id.items()}
         self.timers = [(timer.first_ms(), id) for id, timer in current.items() if timer is not None]
         heapq.heapify(self.timers)
 
@@ -72,15 +72,15 @@ class Alarms:
         """Timers and retries that are due become events."""
         now_ms, tenure = self.host.now_ms(), self.tenure
         while self.retries and self.retries[0][0] <= now_ms:
-            live = tenure.live(heapq.heappop(self.retries)[1])
+            live = tenure.lives.of(heapq.heappop(self.retries)[1])
             if live.failure is not None and 0 < live.failure.retry_ms <= now_ms:
                 live.failure = structs.replace(live.failure, retry_ms=0)
-                tenure.ready(live)
+                tenure.lives.ready(live)
         while self.timers and self.timers[0][0] <= now_ms:
             due_ms, id = heapq.heappop(self.timers)
-            if id not in tenure.lives and id not in tenure.state.jobs:
+            if id not in tenure.lives.by_id and id not in tenure.state.jobs:
                 continue
-            live = tenure.live(id)
+            live = tenure.lives.of(id)
             if live.timer is not None and live.timer.first_ms() <= due_ms and live.status == Status.RUNNING:
                 self._ring_one(live, now_ms)
 
@@ -101,4 +101,4 @@ class Alarms:
         self.set_timer(live)
         draft.changed[live.id] = draft.uncarried[live.id] = live
         draft.wanted = True
-        self.tenure.ready(live)
+        self.tenure.lives.ready(live)

@@ -45,10 +45,10 @@ def run(tenure: "Tenure", envelope: Envelope) -> None:
 
 
 def _existing(tenure: "Tenure", envelope: Envelope) -> Live | None:
-    live = tenure.live(envelope.to)
+    live = tenure.lives.of(envelope.to)
     if live.exists():
         return live
-    tenure.ready(live)  # to be forgotten
+    tenure.lives.ready(live)  # to be forgotten
     tenure.turns.answer_error(envelope, "UnknownJob", f"job {envelope.to!r}: there is no job of this id")
     return None
 
@@ -154,7 +154,7 @@ def shown(encoded: Any) -> Any:
 
 
 def _summary(tenure: "Tenure", id: str, record: JobRecord) -> Arguments:
-    live = tenure.lives.get(id)
+    live = tenure.lives.by_id.get(id)
     mail = tenure.state.mail.get(id)
     return {
         "id": id,
@@ -183,14 +183,14 @@ def _jobs(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
 
 def _ids(tenure: "Tenure") -> set[str]:
     """The jobs as they are with this draft, which the answer is committed with."""
-    lives = tenure.lives.items()
+    lives = tenure.lives.by_id.items()
     return tenure.state.jobs.keys() - {id for id, live in lives if not live.exists()} | {
         id for id, live in lives if live.exists()
     }
 
 
 def _record(tenure: "Tenure", id: str) -> JobRecord:
-    live = tenure.lives.get(id)
+    live = tenure.lives.by_id.get(id)
     return tenure.state.jobs[id] if live is None else live.record()
 
 
@@ -204,9 +204,9 @@ def _status(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
             "epoch": state.epoch,
             "slot": state.next_slot,
             "jobs": len(_ids(tenure)),
-            "failed": sum(record.status == Status.FAILED for _, record in tenure.records()),
+            "failed": sum(record.status == Status.FAILED for _, record in tenure.lives.records()),
             "stuck": _stuck(tenure),
-            "waiting": sum(len(live.queue) for live in tenure.lives.values()),
+            "waiting": sum(len(live.queue) for live in tenure.lives.by_id.values()),
             "dead_letters": len(state.dead),
             "outbox": sum(len(slots) for slots in state.outbox.values()),
             "lanes": len(state.cursors),
@@ -217,11 +217,11 @@ def _status(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
 def _stuck(tenure: "Tenure") -> int:
     """Jobs that can't run on this node, idle ones too."""
     known = {type.name: type.version for type in tenure.host.registry}
-    idle = ((id, record) for id, record in tenure.state.jobs.items() if id not in tenure.lives)
+    idle = ((id, record) for id, record in tenure.state.jobs.items() if id not in tenure.lives.by_id)
     strange = sum(
         record.version > known.get(record.type, 0) and tenure.host.type_of(record)[0] is None for _, record in idle
     )
-    return strange + sum(bool(live.stuck) for live in tenure.lives.values() if live.exists())
+    return strange + sum(bool(live.stuck) for live in tenure.lives.by_id.values() if live.exists())
 
 
 def _quiet(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
@@ -234,7 +234,7 @@ def _jobs_of(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None
     wanted = str(arguments["application"])
     found = (
         id
-        for id, record in tenure.records()
+        for id, record in tenure.lives.records()
         if record.status not in (Status.STOPPING, Status.FINISHING)
         and application_of(tenure, record.type, record.application) == wanted
     )
@@ -245,7 +245,7 @@ def _workers(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None
     """The activities of an application's jobs (of all, if none is named) that have not ended."""
     wanted = str(arguments.get("application", ""))
     found = []
-    for id, record in tenure.records():
+    for id, record in tenure.lives.records():
         for activity in record.activities:
             application = application_of(tenure, record.type, record.application)
             if not activity.has_ended and wanted in ("", application):
@@ -288,7 +288,8 @@ def _exhume(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
         tenure.turns.draft.exhumed.append(n)
         dead = tenure.state.dead[n].envelope
         if arguments.get("replay"):
-            tenure.deliver(Envelope(dead.to, dead.body, Kind.MESSAGE, dead.id, 0, dead.source, dead.slot, dead.index))
+            again = Envelope(dead.to, dead.body, Kind.MESSAGE, dead.id, 0, dead.source, dead.slot, dead.index)
+            tenure.taking.deliver(again)
     tenure.turns.answer_value(envelope, len(numbers))
     tenure.want_commit()
 

@@ -69,7 +69,7 @@ class Definitions:
         definition = await self._prove(id)
         if definition is None:
             self._looked_up.pop(id, None)
-            self.tenure.live(id).loading = False
+            self.tenure.lives.of(id).loading = False
             self.tenure.wake()
             return
         self._current.append((id, definition))
@@ -119,7 +119,7 @@ class Definitions:
         if self._current:
             current, self._current = self._current, []
             for id, definition in current:
-                live = self.tenure.live(id)
+                live = self.tenure.lives.of(id)
                 live.loading = False
                 self._looked_up.pop(id, None)
                 if live.exists():
@@ -152,13 +152,13 @@ class Definitions:
         return [id for id, definition in self._looked_up.items() if definition.type == type]
 
     def _reconcile_seen(self, id: str, definition: Definition) -> None:
-        live = self.tenure.lives.get(id)
+        live = self.tenure.lives.by_id.get(id)
         record = self.tenure.state.jobs.get(id)
         if live is None and (record is None or record.revision >= definition.revision):
             if record is None and definition.wanted != "removed":
-                self._create_soon(self.tenure.live(id), definition)
+                self._create_soon(self.tenure.lives.of(id), definition)
             return
-        live = self.tenure.live(id)
+        live = self.tenure.lives.of(id)
         if live.exists():
             self._update(live, definition)
         elif definition.wanted != "removed":
@@ -175,13 +175,13 @@ class Definitions:
         if definition.generation > live.generation:
             # It was removed and made anew before we saw the removal: the old one ends first.
             self._after_removal[live.id] = definition
-            self.tenure.stop(live)
+            self.tenure.stopping.stop(live)
             return
         live.revision = definition.revision
         draft.changed[live.id] = live
         draft.wanted = True
         if definition.wanted == "removed":
-            self.tenure.stop(live)
+            self.tenure.stopping.stop(live)
         elif definition.wanted == "paused":
             if live.status == Status.RUNNING:
                 live.status = Status.PAUSED
@@ -197,11 +197,11 @@ class Definitions:
                 live.queue[0].attempts = 0
                 live.precounted = 0
                 self.tenure.turns.draft.recounted[live.id] = live
-        self.tenure.set_timer(live)
+        self.tenure.alarms.set_timer(live)
         draft = self.tenure.turns.draft
         draft.changed[live.id] = draft.uncarried[live.id] = live
         draft.wanted = True
-        self.tenure.ready(live)
+        self.tenure.lives.ready(live)
 
     def _create(self, live: Live, definition: Definition) -> None:
         record = JobRecord(
@@ -214,13 +214,13 @@ class Definitions:
             pickled=definition.pickled,
             application=definition.application,
         )
-        self.tenure.adopt(live, record)
+        self.tenure.lives.adopt(live, record)
         self._check_parameters(live, definition)
-        self.tenure.put_first(live, Envelope(live.id, kind=Kind.START))
+        self.tenure.lives.put_first(live, Envelope(live.id, kind=Kind.START))
         draft = self.tenure.turns.draft
         draft.changed[live.id] = draft.uncarried[live.id] = live
         draft.wanted = True
-        self.tenure.ready(live)
+        self.tenure.lives.ready(live)
 
     def _check_parameters(self, live: Live, definition: Definition) -> None:
         """Clients that know only the type's name could not: a job that is not what was meant does not start."""
@@ -242,7 +242,7 @@ class Definitions:
             turns.done(live, envelope)
             turns.bury(envelope, reason, detail)
         turns.draft.uncarried.pop(live.id, None)
-        self.tenure.ready(live)  # to be forgotten
+        self.tenure.lives.ready(live)  # to be forgotten
 
     def after_removal(self, id: str) -> None:
         """The job's old generation is gone; is there a new one already?"""
@@ -297,8 +297,8 @@ class Definitions:
 
     def _reached(self, id: str, revision: int) -> bool:
         # No record is as good as the newest: the next message makes one from the definition, proved to be current.
-        record = self.tenure.state.jobs.get(id)
-        if id in self._seen or id in self._after_removal or ((live := self.tenure.lives.get(id)) and live.loading):
+        record, live = self.tenure.state.jobs.get(id), self.tenure.lives.by_id.get(id)
+        if id in self._seen or id in self._after_removal or (live is not None and live.loading):
             return False
         return record is None or (record.revision >= revision and record.status != Status.STOPPING)
 

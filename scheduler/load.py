@@ -65,7 +65,8 @@ class Meter:
 
 def waiting_in(tenure: "Tenure") -> int:
     """Messages that wait in one partition."""
-    queued = sum(len(live.queue) - live.running for live in tenure.lives.values() if live.queue and _can_go_on(live))
+    lives = tenure.lives.by_id.values()
+    queued = sum(len(live.queue) - live.running for live in lives if live.queue and _can_go_on(live))
     return queued + tenure.taking.untaken()
 
 

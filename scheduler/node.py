@@ -386,11 +386,12 @@ class Node:
         unfit = self.host.unfit
         others = [info for id, info in self.nodes.items() if id != self.host.node and not info.draining]
         for partition, tenure in self.tenures.items():
-            if tenure.strange and partition not in unfit:
-                able = [info.id for info in others if partition not in info.unfit and runs_all(info, tenure.strange)]
+            strange = tenure.lives.strange
+            if strange and partition not in unfit:
+                able = [info.id for info in others if partition not in info.unfit and runs_all(info, strange)]
                 if able:
-                    strange = ", ".join(f"{type} {version}" for type, version in tenure.strange.items())
-                    unfit[partition] = f"it has jobs that can't run here ({strange}); {', '.join(able)} can run them"
+                    jobs = ", ".join(f"{type} {version}" for type, version in strange.items())
+                    unfit[partition] = f"it has jobs that can't run here ({jobs}); {', '.join(able)} can run them"
 
     def _begin(self, partition: int) -> None:
         serving = self._serving[partition] = Serving(self, partition)

@@ -156,21 +156,21 @@ class Sightings:
         for id, record in self._jobs(application):
             if record.timer is None or not record.timer.due_ms or record.status != Status.RUNNING:
                 continue
-            live = self.tenure.live(id)
+            live = self.tenure.lives.of(id)
             if live.stuck or live.timer is None:
                 continue
             timer = live.timer
             live.queue.append(Envelope(id, kind=Kind.TIMEOUT, index=timer.due_ms))
             live.timer = Timer(0, timer.cron, timer.zone, timer.cron_due_ms) if timer.cron else None
             draft.changed[id] = draft.uncarried[id] = live
-            self.tenure.ready(live)
+            self.tenure.lives.ready(live)
 
     # -- what there is ----------------------------------------------------------------------------
 
     def _jobs(self, application: str) -> list[tuple[str, JobRecord]]:
         return [
             (id, record)
-            for id, record in self.tenure.records()
+            for id, record in self.tenure.lives.records()
             if is_meant(application, application_of(self.tenure, record.type, record.application))
         ]
 
@@ -186,7 +186,7 @@ class Sightings:
             if record.timer is not None and record.status == Status.RUNNING and (due_ms := record.timer.first_ms()):
                 timers += 1
                 first_due_ms = min(first_due_ms or due_ms, due_ms)
-            for why, count in _undone(record, tenure.lives.get(id)):
+            for why, count in _undone(record, tenure.lives.by_id.get(id)):
                 busy[why] += count
                 if len(examples) < EXAMPLES_MAX:
                     examples.append(Waiting(id, why))
@@ -216,7 +216,7 @@ class Sightings:
             for definition in coming
         )
         busy["messages whose job is looked up"] += sum(
-            len(live.queue) for live in self.tenure.lives.values() if not live.exists()
+            len(live.queue) for live in self.tenure.lives.by_id.values() if not live.exists()
         )
         for why in [why for why, count in busy.items() if not count]:
             del busy[why]

@@ -64,7 +64,7 @@ class Suspicion:
 
     async def count(self, ready: dict[str, Live]) -> None:
         """Choose who goes next among those that are ready, and journal that they do."""
-        lives = self.tenure.lives
+        lives = self.tenure.lives.by_id
         ready.update((id, live) for id, live in self._held.items() if lives.get(id) is live)
         self._held, self._is_waiting = {}, False
         busy = [live for live in lives.values() if live.running and live.precounted]

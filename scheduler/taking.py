@@ -33,7 +33,7 @@ class Taking:
         self.partition, self.state = tenure.partition, tenure.state
         self.turns: Turns = tenure.turns
         self.inlanes: InLanes = tenure.inlanes
-        self.lives = tenure.lives
+        self.lives, self._by_id = tenure.lives, tenure.lives.by_id
         self.closed: dict[str, Closed] = {}
         """Applications that are being shut down, and what of theirs is refused (see `sightings`)."""
         self._full: set[str] = set()
@@ -153,14 +153,14 @@ class Taking:
         """One message that was taken, to whom it is for."""
         kind = envelope.kind
         if kind == Kind.MESSAGE:
-            live = self.lives.get(envelope.to) or self.tenure.live(envelope.to)
+            live = self._by_id.get(envelope.to) or self.lives.of(envelope.to)
             if self.closed and self.tenure.sightings.refuses(live, envelope):
                 self._refuse(live, envelope)
                 return
             live.queue.append(envelope)
             if len(live.queue) >= self.settings.mailbox_messages_max:
                 self._full.add(live.id)
-            self.tenure.readied[live.id] = live
+            self.lives.readied[live.id] = live
             self.turns.draft.uncarried[live.id] = live
         elif kind == Kind.STATE:
             self._ask_state(envelope)
@@ -180,17 +180,17 @@ class Taking:
     def _refuse(self, live: Live, envelope: Envelope) -> None:
         envelope.topic = ""  # it is kept, also where it was for all subscribers of a topic
         self.turns.bury(envelope, "ApplicationClosed", f"the application of job {live.id!r} is being shut down")
-        self.tenure.ready(live)  # to be forgotten
+        self.lives.ready(live)  # to be forgotten
 
     def _ask_state(self, envelope: Envelope) -> None:
-        live = self.tenure.live(envelope.to)
+        live = self.lives.of(envelope.to)
         if live.exists() and (not live.queue or not live.may_run()):
             self.turns.answer_state(live, envelope)
             return
         # Behind what was sent before; or its definition must be looked up first.
         live.queue.append(envelope)
         self.turns.draft.uncarried[live.id] = live
-        self.tenure.ready(live)
+        self.lives.ready(live)
 
     def _fan_out(self, envelope: Envelope) -> None:
         for job in self._subscribers(envelope.to):
@@ -210,8 +210,8 @@ class Taking:
 
     def _to_type(self, envelope: Envelope) -> None:
         ids = {id for id, record in self.state.jobs.items() if record.type == envelope.to}
-        ids |= {id for id, live in self.lives.items() if live.type_name == envelope.to}
-        ids -= {id for id, live in self.lives.items() if live.type_name != envelope.to}
+        ids |= {id for id, live in self._by_id.items() if live.type_name == envelope.to}
+        ids -= {id for id, live in self._by_id.items() if live.type_name != envelope.to}
         ids |= set(self.tenure.definitions.about_to_be(envelope.to))
         for id in sorted(ids):
             self.deliver(

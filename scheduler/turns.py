@@ -8,7 +8,7 @@ visible to anyone before the draft is committed.
 import traceback
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
@@ -28,9 +28,9 @@ from tenure.scheduler.turnid import turn_id
 from tenure.scheduler.wire import EMPTY, Answer, DeadLetter, Envelope, Failure, Kind, Status
 
 if TYPE_CHECKING:
-    from tenure.scheduler.activities_supervisor import Supervisor
     from tenure.scheduler.host import Host
     from tenure.scheduler.suspicion import Suspicion
+    from tenure.scheduler.tenure import Tenure
 
 __all__ = ["Turns"]
 
@@ -52,26 +52,10 @@ class OutboxFull(TenureError):
     """The partition can't hold more unsent messages."""
 
 
-class Upward(Protocol):
-    """What turns need of their tenure."""
-
-    supervisor: "Supervisor"
-
-    def ready(self, live: Live) -> None: ...
-    def retry_at(self, live: Live, at_ms: int) -> None: ...
-    def set_timer(self, live: Live) -> None: ...
-    def removed(self, live: Live) -> None: ...
-    def outbox_is_full(self) -> bool: ...
-    def is_closing(self) -> bool: ...
-    def park_sender(self, live: Live) -> None: ...
-    def want_commit(self) -> None: ...
-    def finish_wanted(self, live: Live) -> None: ...
-
-
 class Turns:
     """The turns of one tenure."""
 
-    def __init__(self, host: "Host", partition: int, epoch: int, state: PartitionState, tenure: Upward) -> None:
+    def __init__(self, host: "Host", partition: int, epoch: int, state: PartitionState, tenure: "Tenure") -> None:
         self.host, self.partition, self.state, self.tenure = host, partition, state, tenure
         self.settings: NodeSettings = host.settings
         self.partition_count = host.grid.partition_count
@@ -254,7 +238,7 @@ class Turns:
                 "that are not known to have arrived"
             )
             self.host.report(f"job {live.id!r} is parked: {live.stuck}")
-            self.tenure.park_sender(live)
+            self.tenure.running.park_sender(live)
             return
         draft = self.draft
         if envelope.reply or envelope.id:
@@ -271,7 +255,7 @@ class Turns:
                 draft.sends.setdefault(partition, []).append(sent)
         if ctx._timer_changed:
             live.timer = ctx._timer
-            self.tenure.set_timer(live)
+            self.tenure.alarms.set_timer(live)
         if ctx._asks_more:
             self._grant(live, ctx)
         if envelope.kind == Kind.START:
@@ -289,7 +273,7 @@ class Turns:
         if ctx._wishes is not None:
             self.tenure.supervisor.apply(live, ctx._wishes)
         if ctx._finished:
-            self.tenure.finish_wanted(live)
+            self.tenure.stopping.finish_wanted(live)
 
     def _answer_success(self, live: Live, envelope: Envelope, result: Raw | None) -> None:
         answer = Answer(envelope.reply, True, result if result is not None else EMPTY)
@@ -334,7 +318,7 @@ class Turns:
         if final:
             self.give_up(live, envelope)
         else:
-            self.tenure.retry_at(live, retry_ms)
+            self.tenure.alarms.retry_at(live, retry_ms)
 
     def give_up(self, live: Live, envelope: Envelope) -> None:
         """The first entry of its queue was tried often enough: the job has failed, unless it is to go anyway."""
@@ -368,7 +352,7 @@ class Turns:
         for key in [key for key in self.draft.remembered if key[0] == live.id]:
             del self.draft.remembered[key]
         self.draft.wanted = True
-        self.tenure.removed(live)
+        self.tenure.stopping.removed(live)
 
     def subscribe(self, live: Live, topic: str, *, wanted: bool) -> None:
         """Tell the topic's partition, with the commit."""

@@ -11,7 +11,7 @@ __all__ = ["due_times_ms", "is_at_work"]
 def due_times_ms(tenure: Tenure) -> Iterator[int]:
     """When its jobs wake or are tried again; not of those that can't run."""
     for id, record in tenure.state.jobs.items():
-        live = tenure.lives.get(id)
+        live = tenure.lives.by_id.get(id)
         if live is None:
             if tenure.host.type_of(record)[0] is not None:
                 yield from _due(record.status, record.timer, record.failure)
@@ -32,4 +32,4 @@ def is_at_work(tenure: Tenure) -> bool:
     turns = tenure.turns
     if turns.draft.wanted or turns.in_flight is not None or any(tenure.state.outbox.values()):
         return True
-    return any(live.running or live.loading or (live.queue and live.may_run()) for live in tenure.lives.values())
+    return any(live.running or live.loading or (live.queue and live.may_run()) for live in tenure.lives.by_id.values())

@@ -53,4 +53,4 @@ async def test_a_value_of_a_wrong_type_is_kept_and_named(bench: Bench, value: An
     opened = await bench.open(JobType("stock", Stock))
     await bench.define("wrong", "stock", level=value)
     await rest(5)
-    assert opened.tenure.live("wrong").stuck.startswith("Undecodable")
+    assert opened.tenure.lives.of("wrong").stuck.startswith("Undecodable")

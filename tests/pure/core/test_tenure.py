@@ -453,7 +453,7 @@ async def test_a_job_whose_time_zone_is_unknown_here_is_parked_and_the_others_go
     await bench.define("a", "alarm")
     await bench.define("b", "alarm")
     await rest(1)
-    live = opened.tenure.live("a")
+    live = opened.tenure.lives.of("a")
     assert live.timer is not None
     live.timer = msgspec.structs.replace(live.timer, zone="Atlantis/Poseidonis")
     await rest(150)

@@ -1,0 +1,123 @@
+"""Which turns run when: plain ones at once and to their end, async ones in tasks of their own; and when a job rests."""
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from tenure.scheduler.live import Live
+
+if TYPE_CHECKING:
+    from tenure.scheduler.tenure import Tenure
+
+__all__ = ["Running"]
+
+
+class Running:
+    """How one tenure runs turns."""
+
+    def __init__(self, tenure: "Tenure") -> None:
+        self.tenure, self.host, self.settings = tenure, tenure.host, tenure.settings
+        self.turns, self.taking, self.suspicion = tenure.turns, tenure.taking, tenure.suspicion
+        self.lives, self._by_id = tenure.lives, tenure.lives.by_id
+        self._over_outbox: dict[str, Live] = {}
+        self._scopes: set[trio.CancelScope] = set()
+        self._queued_scopes: set[trio.CancelScope] = set()
+        """Of run loops that wait until their node may run one more turn."""
+
+    def is_at_work(self) -> bool:
+        """Is a run loop at work, or about to be?"""
+        return any(live.running for live in self._by_id.values())
+
+    def begin_no_more(self) -> None:
+        """Run loops that wait for others to end need not wait any longer."""
+        for scope in self._queued_scopes:
+            scope.cancel()
+
+    def cancel(self) -> None:
+        """End what runs: it is not committed, and so it runs again."""
+        for scope in self._scopes:
+            scope.cancel()
+
+    async def run_ready(self) -> None:
+        """Run what can be run: plain turns to their end, async ones in tasks of their own."""
+        if self._over_outbox and not self.tenure.outbox_is_full():
+            self._unpark_senders()
+        if self.suspicion.is_on():
+            await self.suspicion.count(self.lives.readied)
+        ready, self.lives.readied = self.lives.readied, {}
+        tasks = 0
+        for live in ready.values():
+            if not live.queue:
+                self.settle(live)
+            elif not live.exists():
+                self.tenure.definitions.look_up(live)
+            elif live.may_run():
+                if self.suspicion.holds(live):
+                    self.suspicion.hold(live)
+                elif live.type.is_async:
+                    tasks += self._start_run_loop(live)
+                else:
+                    self.turns.run_plain(live)
+                    if live.may_run() and live.queue:
+                        self.lives.ready(live)
+                    else:
+                        self.settle(live)
+        if self.suspicion.wants_more():
+            self.tenure.wake()
+        if tasks:
+            # Handlers that don't really wait are done after a tick or two: let them into this record.
+            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
+
+    def _start_run_loop(self, live: Live) -> int:
+        if self.tenure.is_closing():
+            return 0  # the next owner has it in the mailbox
+        live.running = True
+        self.tenure.start(self._run_loop, live)
+        return 1
+
+    async def _run_loop(self, live: Live) -> None:
+        with trio.CancelScope() as scope:
+            self._queued_scopes.add(scope)
+            try:
+                async with self.host.turns:
+                    self._queued_scopes.discard(scope)
+                    self._scopes.add(scope)
+                    await self.turns.run_loop(live)
+            finally:
+                self._queued_scopes.discard(scope)
+                self._scopes.discard(scope)
+                live.running = False
+                self.lives.ready(live)
+
+    def settle(self, live: Live) -> None:
+        """Nothing more to do for this job now: forget it, unless its object is worth keeping."""
+        self.taking.settled(live)
+        if not live.is_idle() or self._is_yet_to_commit(live.id):
+            return
+        if live.instance is not None and (live.type.keeps_instance or len(self._by_id) <= self._lives_max()):
+            return
+        self._by_id.pop(live.id, None)
+
+    def _is_yet_to_commit(self, id: str) -> bool:
+        # Brought back from what is committed, it would have again what was done since.
+        turns = self.turns
+        drafts = (turns.draft,) if turns.in_flight is None else (turns.draft, turns.in_flight)
+        return any(id in draft.changed or id in draft.done or id in draft.gone for draft in drafts)
+
+    def _lives_max(self) -> int:
+        return max(16, self.settings.instances_max // max(1, self.host.grid.partition_count))
+
+    def park_sender(self, live: Live) -> None:
+        """Its messages don't fit into the outbox: it goes on when there is room."""
+        self._over_outbox[live.id] = live
+
+    def is_parked(self, live: Live) -> bool:
+        """Does it wait for room in the outbox?"""
+        return live.id in self._over_outbox
+
+    def _unpark_senders(self) -> None:
+        for live in self._over_outbox.values():
+            live.stuck = ""
+            self.lives.ready(live)
+        self._over_outbox.clear()
