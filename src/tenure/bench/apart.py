@@ -13,7 +13,7 @@ import tenure
 from tenure.bench.figures import combine, median_of, shown
 from tenure.scheduler.errors import TryAgain
 
-__all__ = ["Figures", "NotMeasured", "in_own_process", "measure_each", "times"]
+__all__ = ["Figures", "NotMeasured", "figures_of", "in_own_process", "measure_each", "times"]
 
 Figures = dict[str, Any]
 
@@ -45,12 +45,21 @@ def measure_each(
 
 def in_own_process(arguments: Sequence[str], name: str, timeout_s: float) -> Figures:
     """One of `python -m tenure.bench ARGUMENTS`."""
+    return figures_of(["tenure.bench", *arguments, "--only", name, "--here"], name, timeout_s)
+
+
+def figures_of(module: Sequence[str], name: str, timeout_s: float) -> Figures:
+    """What `python -m MODULE` prints as its last line."""
     folder = str(Path(tenure.__file__).parents[1])
     path = os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)
-    command = [sys.executable, "-m", "tenure.bench", *arguments, "--only", name, "--here"]
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment, timeout=timeout_s, check=False
+        [sys.executable, "-m", *module],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env=environment,
+        timeout=timeout_s,
+        check=False,
     )
     if done.returncode:
         raise NotMeasured(f"{name} could not be measured: its process ended with {done.returncode}, and said why above")

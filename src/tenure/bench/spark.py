@@ -8,9 +8,9 @@ import argparse
 import json
 import os
 import secrets
-import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -19,6 +19,7 @@ from typing import Any
 import trio
 
 import tenure
+from tenure.bench.apart import figures_of
 from tenure.bench.figures import shown
 from tenure.bench.spark_kills import Verdict, run_with_kills
 
@@ -49,11 +50,12 @@ def main(arguments: Sequence[str]) -> int:
 
             figures = trio.run(measure_warm_start)
         else:
-            figures = _in_own_process(name)
+            figures = figures_of(["tenure.jobs.spark.measuring", name], name, TIMEOUT_S)
         _say(f"{name}: {shown(figures)}")
         results |= figures
     print(json.dumps(results) if options.json else shown(results))  # noqa: T201
-    return 1 if results.get("wrong") or results.get("doubled_drivers") or results.get("orphans") else 0
+    short = "kills" in names and results["runs"] < options.kills
+    return 1 if short or results.get("wrong") or results.get("doubled_drivers") or results.get("orphans") else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,19 +67,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _in_own_process(name: str) -> dict[str, Any]:
-    folder = str(Path(tenure.__file__).parents[1])
-    path = os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)
-    command = [sys.executable, "-m", "tenure.jobs.spark.measuring", name]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": path}, timeout=TIMEOUT_S, check=True
-    )
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return figures
-
-
 async def _kills(runs: int, seed: int | None) -> dict[str, Any]:
-    """So many runs, in turn as a batch and as a stream, each with one kill, on three members and two nodes."""
+    """So many runs with a kill, in turn as a batch and as a stream, on three members and two nodes.
+
+    Those that were over before anything was killed are judged too, but do not count.
+    """
     from tenure.testing import Cluster
 
     seed = secrets.randbelow(2**32) if seed is None else seed
@@ -85,12 +79,15 @@ async def _kills(runs: int, seed: int | None) -> dict[str, Any]:
     verdicts: list[Verdict] = []
     with tempfile.TemporaryDirectory(prefix="tenure-kills-") as name:
         async with Cluster(nodes=2, members=3, grid="hazelcast", app=str(APPLICATION)) as cluster:
-            for number in range(runs):
-                verdicts.append(await _one(cluster, Path(name), number, random))
-                _say(f"run {number + 1} of {runs}: {verdicts[-1]}")
+            while (killed := sum(bool(verdict.kills) for verdict in verdicts)) < runs and len(verdicts) < 2 * runs:
+                verdicts.append(await _one(cluster, Path(name), len(verdicts), random))
+                _say(f"run {killed + 1} of {runs}: {verdicts[-1]}")
+    victims = Counter(victim for verdict in verdicts for victim in verdict.kills)
     return {
         "seed": seed,
-        "runs": len(verdicts),
+        "runs": sum(bool(verdict.kills) for verdict in verdicts),
+        "runs_over_before": sum(not verdict.kills for verdict in verdicts),
+        "killed": dict(sorted(victims.items())),
         "wrong": sum(not verdict.right for verdict in verdicts),
         "doubled_drivers": sum(verdict.drivers_at_once > 1 for verdict in verdicts),
         "orphans": sum(len(verdict.orphans) for verdict in verdicts),

@@ -29,6 +29,8 @@ __all__ = ["TARGETS", "Verdict", "expected", "make_pipeline", "run_with_kills", 
 RECORDS, KEYS = 3000, 17
 DEADLINE_S = 600.0
 LOOK_EVERY_S = 0.05
+LIVES_S = 1.0
+"""About how long the shortest-lived of a run's processes are there."""
 OPERATOR = """#!/usr/bin/env perl
 # Forwards every record; slowly enough to be killed at work.
 my $n = 0;
@@ -45,7 +47,7 @@ class Verdict:
     """What became of one run."""
 
     kills: list[str] = field(default_factory=list)
-    """What was killed, of what was there to be."""
+    """What was killed; less than what was to be, if the run was over before."""
     status: str = ""
     error: str = ""
     right: bool = False
@@ -134,7 +136,7 @@ async def run_with_kills(
     within_s: float,
     others: dict[str, Callable[[], Awaitable[object]]],
 ) -> Verdict:
-    """Run it, and kill so often, each time something else, within so many seconds of there being a driver."""
+    """Run it, and kill so often, each time something else, about so many seconds after there is a driver."""
     from tenure.jobs.spark.types import PipelineJob, parameters
 
     verdict = Verdict()
@@ -208,26 +210,33 @@ async def _kill(
     others: dict[str, Callable[[], Awaitable[object]]],
     verdict: Verdict,
 ) -> None:
-    targets = random.sample([*TARGETS, *others], k=min(kills, len(TARGETS) + len(others)))
-    for target in targets:
+    for target in random.sample([*TARGETS, *others], k=min(kills, len(TARGETS) + len(others))):
         await _driver_there(run)
         await trio.sleep(random.uniform(0, within_s))
         if target in others:
             await others[target]()
-            verdict.kills.append(target)
-            continue
-        there = [process for process, kind in await trio.to_thread.run_sync(processes_of, run) if kind == target]
-        if there:
-            os.kill(random.choice(there).pid, signal.SIGKILL)
-            verdict.kills.append(target)
         else:
-            verdict.kills.append(f"no {target} was there")
+            os.kill((await _one_of(run, target, random)).pid, signal.SIGKILL)
+        verdict.kills.append(target)
+
+
+async def _one_of(run: str, target: str, random: Random) -> psutil.Process:
+    """A process of this kind. Where none is there now, one that comes, some time after it has come."""
+    while True:
+        if there := await _all_of(run, target):
+            return random.choice(there)
+        while not await _all_of(run, target):  # noqa: ASYNC110  # no event tells
+            await trio.sleep(LOOK_EVERY_S)
+        await trio.sleep(random.uniform(0, LIVES_S))
+
+
+async def _all_of(run: str, target: str) -> list[psutil.Process]:
+    return [process for process, kind in await trio.to_thread.run_sync(processes_of, run) if kind == target]
 
 
 async def _driver_there(run: str) -> None:
     while True:
-        found = await trio.to_thread.run_sync(processes_of, run)
-        if any(kind == "driver" for _, kind in found):
+        if await _all_of(run, "driver"):
             return
         await trio.sleep(LOOK_EVERY_S)
 
