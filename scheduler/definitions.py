@@ -24,6 +24,9 @@ __all__ = ["NEVER_WAS", "Definitions"]
 
 SPREAD_S = 0.5
 """The first sweeps of partitions that open together are spread over so long."""
+REST = 10
+"""A node reads the definitions of one partition after the other, and rests so many times as long as each took: a
+million of them would keep a processor busy all the time."""
 NEVER_WAS = Definition("", EMPTY, 0, 0, "removed")
 """The tombstone of an id under which there was no job when somebody sent to it."""
 
@@ -306,18 +309,27 @@ class Definitions:
 
     async def sweeps(self) -> None:
         """Find definitions that no event told of."""
+        settings, random = self.tenure.settings, self.host.random
         # Not all of a takeover's partitions at the same moment.
-        await trio.sleep(min(SPREAD_S, self.tenure.settings.definitions_sweep_s) * self.host.random.random())
+        await trio.sleep(min(SPREAD_S, settings.definitions_sweep_s) * random.random())
+        is_read = await self._sweep()
         while True:
-            try:
-                if not self.tenure.cutting.reads_definitions():
-                    async for page in self.host.grid.scan(Map.JOBS, self.partition, page=500):
-                        for entry in page:
-                            self.offer_swept(entry.key, entry.value)
-                pause_s = self.tenure.settings.definitions_sweep_s
-            except GridError:
-                pause_s = self.tenure.settings.retry_pause_max_s
-            await trio.sleep(pause_s * (0.5 + self.host.random.random()))
+            pause_s = settings.definitions_sweep_s if is_read else settings.retry_pause_max_s
+            await trio.sleep(pause_s * (0.5 + random.random()))
+            async with self.host.sweeping_definitions:
+                began_s = trio.current_time()
+                is_read = await self._sweep()
+                await trio.sleep(REST * (trio.current_time() - began_s))
+
+    async def _sweep(self) -> bool:
+        try:
+            if not self.tenure.cutting.reads_definitions():
+                async for page in self.host.grid.scan(Map.JOBS, self.partition, page=500):
+                    for entry in page:
+                        self.offer_swept(entry.key, entry.value)
+        except GridError:
+            return False
+        return True
 
     def offer_swept(self, key: bytes, value: bytes) -> None:
         """An entry of the map of definitions was read."""

@@ -64,6 +64,8 @@ class Host:
         self.threads = trio.CapacityLimiter(40)
         self.turns = trio.CapacityLimiter(max(1, self.settings.turns_at_once_max))
         self.turns_done = 0
+        self.sweeping_definitions = trio.Lock()
+        """Held by the partition whose turn it is."""
         self._pickled: dict[bytes, JobType] = {}
         self.snapshots = Desk()
 

@@ -39,7 +39,8 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     """How often each partition's inbox is read for slots that no event told of. Up to five times more rarely, where one
     such look after the other finds none."""
     definitions_sweep_s: float = 20.0
-    """The same for definitions; costs one read of all of them."""
+    """The same for definitions; costs one read of all of them. More rarely where there are so many that this would take
+    more than a tenth of a node's time."""
     group_messages_max: int = 4096
     """So many messages at most are taken into one journal record."""
     group_bytes_max: int = 4 * 2**20
