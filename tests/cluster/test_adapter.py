@@ -41,11 +41,12 @@ class Cluster:
 
     @asynccontextmanager
     async def connect(
-        self, *, op_deadline_s: float = 2.0, pair_with: int | None = None
+        self, *, op_deadline_s: float = 2.0, pair_with: int | None = None, heartbeat_s: float = 10.0
     ) -> AsyncIterator[HazelcastGrid]:
         settings = HazelcastSettings(
             cluster_name=self.settings.cluster_name,
             addresses=self.addresses,
+            heartbeat_s=heartbeat_s,
             op_deadline_s=op_deadline_s,
             pair_with=None if pair_with is None else f"127.0.0.1:{pair_with}",
         )
@@ -155,6 +156,17 @@ async def test_a_burst_of_calls_and_events_loses_nothing(pair: Cluster) -> None:
         await until(lambda: grid._discards.is_quiet)
         left = [entry async for page in grid.scan(Map.INBOX, 5) for entry in page if entry.key.startswith(run)]
         assert left == []
+
+
+async def test_a_handler_that_does_not_return_costs_no_connection(pair: Cluster) -> None:
+    told: list[OwnershipEvent] = []
+    async with pair.connect(heartbeat_s=2.5) as grid, grid.watch_ownership(told.append):
+        await grid.set(Map.JOBS, 3, b"before", b"1")
+        connections = dict(grid._client.connections)
+        time.sleep(6)  # noqa: ASYNC251  # two heartbeats that nobody in this thread hears
+        assert await grid.get(Map.JOBS, 3, b"before") == b"1"
+        assert grid._client.connections == connections
+        assert OwnershipEvent.DISCONNECTED not in told
 
 
 async def test_late_answers_are_ignored_and_harm_nobody(pair: Cluster) -> None:

@@ -15,6 +15,7 @@ from tenure.scheduler.grid.hazelcast.client import TenureClient
 from tenure.scheduler.grid.hazelcast.discards import Discards
 from tenure.scheduler.grid.hazelcast.handover import Handover
 from tenure.scheduler.grid.hazelcast.ownership import OwnershipKeeper
+from tenure.scheduler.grid.hazelcast.reading import Reading
 from tenure.scheduler.grid.hazelcast.settings import CannotConnect, HazelcastSettings, map_name
 from tenure.scheduler.grid.hazelcast.subscriptions import EntrySubscription, LostPartitions, Subscriptions
 from tenure.scheduler.grid.port import Entry, EntryEvent, Grid, GridError, Map, Ownership, OwnershipEvent
@@ -100,6 +101,7 @@ class HazelcastGrid(Grid):
         self._was_connected = False
         self._members_are_news = False  # since the last disconnection
         self._owes_reconnected = False
+        self._reading = Reading(handover)
         self._discards = Discards(self._caller, self._requests, settings, client.connection_of)
 
     @property
@@ -127,6 +129,7 @@ class HazelcastGrid(Grid):
             grid = cls(client, handover, settings)
             waiting.append(grid)
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(grid._reading.run)
                 nursery.start_soon(grid._caller.watch_deadlines)
                 nursery.start_soon(grid._tend)
                 nursery.start_soon(grid._discards.run)
@@ -331,6 +334,7 @@ class HazelcastGrid(Grid):
 
     def _follow(self, *, events_lost: bool = False) -> None:
         connections = {str(uuid): connection for uuid, connection in self._client.connections.items()}
+        self._reading.follow(list(connections.values()))
         near = {self._keeper.now.paired, *self._heard}
         near_connections = [connection for member, connection in connections.items() if member in near]
         self._subscriptions.follow(near_connections, list(connections.values()), events_lost=events_lost)

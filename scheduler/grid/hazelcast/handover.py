@@ -10,6 +10,8 @@ A hop for each answer would cost more than the answer.
 
 import logging
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import trio
@@ -44,6 +46,15 @@ class Handover:
                 self._token.run_sync_soon(self._drain)
             except trio.RunFinishedError:
                 self._queue.clear()  # nobody is left to be told
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """In the trio thread: what is put meanwhile arrives at the end."""
+        self._scheduled = True  # by others too: nobody need wake us
+        try:
+            yield
+        finally:
+            self._drain()
 
     def _drain(self) -> None:
         self._scheduled = False

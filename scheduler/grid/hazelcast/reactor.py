@@ -1,15 +1,19 @@
 """The client's network loop, made quicker for one caller at a time; what it does stays the same.
 
-The client hands each request to its reactor thread, which wakes, builds its set of sockets anew and writes: two
-wake-ups and as many system calls before anything leaves. Here the calling thread writes by itself when the line
-is idle, and the set is built once.
+The client hands each request to its reactor thread, which wakes, builds its set of sockets anew and writes; answers
+come by way of it too. Here the calling thread writes by itself when the line is idle, the set is built once, and a
+connection may be *adopted*: then somebody else reads it (see `reading`).
 
     caller:   line idle? ── yes ──> send          ── no ──> queue, wake the reactor if it sleeps
-    reactor:  sleeping ──> ready sockets ──> read all, write what is queued ──> sleeping
+    reactor:  sleeping ──> ready sockets ──> read those not adopted, write what is queued ──> sleeping
+                 └── now and then ──> read also those whose adopter is late: the client must not take a member that
+                                      answers for dead because a handler does not return
 """
 
 import itertools
+import os
 import select
+import socket
 import struct
 import threading
 import time
@@ -25,6 +29,10 @@ IDLE_MAX = 3
 """With so few requests on their way, the next is not worth waking another thread for."""
 _POLL_MS = 10
 """The client's own: its timers are looked at so often."""
+_LATE_S = 1.0
+"""An adopted connection that was not read for so long is looked at by the reactor,"""
+_LOOK_EVERY_S = 0.25
+"""so often."""
 _HEADER = struct.Struct("<iH")
 """A frame's length, itself included, and its flags."""
 _FINAL = 1 << 13
@@ -51,6 +59,7 @@ class _Loop:
         self._map = map
         self._poll = select.poll()
         self._flags: dict[int, int] = {}
+        self._look_at_s = 0.0
 
     def run(self) -> None:
         self.sleeping = True
@@ -60,6 +69,14 @@ class _Loop:
         for fd, flags in ready:
             if (dispatcher := self._map.get(fd)) is not None:
                 asyncore.readwrite(dispatcher, flags)
+        if (now_s := time.time()) >= self._look_at_s:
+            self._look_at_s = now_s + _LOOK_EVERY_S
+            self._read_late(now_s - _LATE_S)
+
+    def _read_late(self, before_s: float) -> None:
+        for connection in list(self._map.values()):
+            if isinstance(connection, _Connection) and connection.adopted and connection.last_read_time < before_s:
+                asyncore.readwrite(connection, select.POLLIN)
 
     def _refresh(self) -> None:
         known, poll = self._flags, self._poll
@@ -78,13 +95,71 @@ class _Loop:
 
 
 class _Connection(AsyncoreConnection):
-    """Requests may be written by the thread that makes them."""
+    """Requests may be written by the thread that makes them, and answers be read by the thread that waits for them."""
 
     def __init__(self, loop: _Loop, wake: Any, pending: Sized, *args: Any) -> None:
         self._loop, self._wake, self._pending = loop, wake, pending
         self._writing = threading.Lock()
+        self._reading = threading.Lock()
+        self.adopted = False
         super().__init__(*args)  # type: ignore[no-untyped-call]
         self._reader = Reader(self._builder)  # type: ignore[assignment]
+
+    def adopt(self) -> int:
+        """From now on the caller reads it, by `receive`. Returns a descriptor to wait on, and to close in the end.
+
+        Raises `OSError` where it is closed already.
+        """
+        descriptor = os.dup(cast(Any, self.socket).fileno())
+        self.adopted = True
+        return descriptor
+
+    def disown(self) -> None:
+        """The reactor reads it again."""
+        self.adopted = False
+        self._wake()
+
+    def receive(self) -> bool:
+        """Take what has come. False: it is for the reactor to see what became of this connection."""
+        if self._reading.acquire(blocking=False):
+            try:
+                data: bytes = cast(Any, self.socket).recv(self.receive_buffer_size)
+                if not data:
+                    return False
+                self.last_read_time = time.time()  # type: ignore[assignment]  # the client begins with 0
+                self._reactor.bytes_received += len(data)
+                self._reader.read(data)
+                self._reader.process()
+            except BlockingIOError:
+                pass
+            except OSError:
+                return False
+            except Exception:  # noqa: BLE001  # as the reactor does: whatever came there, nothing more can be made of it
+                self.handle_error()  # type: ignore[no-untyped-call]
+                return False
+            finally:
+                self._reading.release()
+        return True
+
+    # What the reactor calls.
+
+    def readable(self) -> bool:
+        return not self.adopted and bool(super().readable())  # type: ignore[no-untyped-call]
+
+    def handle_read(self) -> None:
+        if self._reading.acquire(blocking=False):
+            try:
+                super().handle_read()  # type: ignore[no-untyped-call]
+            finally:
+                self._reading.release()
+
+    def close(self) -> None:
+        # Whoever waits on a descriptor of his own is woken; that the socket is closed he would not notice.
+        try:
+            cast(Any, self.socket).shutdown(socket.SHUT_RDWR)
+        except (OSError, AttributeError):
+            pass  # not connected (any more)
+        super().close()
 
     def handle_write(self) -> None:
         with self._writing:
