@@ -115,7 +115,7 @@ class Supervisor:
         try:
             report = _decode_report(envelope.body)
         except msgspec.DecodeError as error:
-            self.tenure.turns.answer_error(envelope, "WrongType", f"no report: {error}")
+            self.tenure.turns.draft.answer_error(envelope, "WrongType", f"no report: {error}")
             self.tenure.lives.ready(live)
             return
         activity = next((a for a in live.activities if report.tag == a.tag), None)
@@ -124,7 +124,7 @@ class Supervisor:
             watch.heard_s, watch.heard_ms = trio.current_time(), self.host.now_ms()
         if change is not None:
             self._change(live, change)
-        self.tenure.turns.answer_value(envelope, {"verdict": verdict})
+        self.tenure.turns.draft.answer_value(envelope, {"verdict": verdict})
         self.tenure.lives.ready(live)
 
     def _change(self, live: Live, change: Change) -> None:

@@ -99,8 +99,7 @@ class GridClient:
 
     async def broadcast(self, type: Any, message: Any, *, id: str = "", deadline_s: float | None = None) -> None:
         """A message to every job of a type (that exists when its partition reads this)."""
-        known = None if isinstance(type, str) else self.registry.of(type)
-        name = type if isinstance(type, str) else (known.name if known else self.registry[repr(type)].name)
+        name = self.registry.name_of(type)
         body = self._body(name, message)
         if (found := self.registry.get(name)) is not None:
             found.check_message(bytes(body), f"all of {name}")

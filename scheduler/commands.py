@@ -34,14 +34,14 @@ def run(tenure: "Tenure", envelope: Envelope) -> None:
     arguments = body_of(envelope)
     operation = OPERATIONS.get(arguments.get("op", "")) if isinstance(arguments, dict) else None
     if operation is None:
-        tenure.turns.answer_error(envelope, "AskFailed", f"no such command: {arguments!r}")
+        tenure.turns.draft.answer_error(envelope, "AskFailed", f"no such command: {arguments!r}")
         return
     if operation in (_jobs, _jobs_of, _status) and tenure.definitions.postpone(envelope):
         return
     try:
         operation(tenure, envelope, arguments)
     except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
-        tenure.turns.answer_error(envelope, "AskFailed", f"wrong arguments: {arguments!r:.200}: {error!r}")
+        tenure.turns.draft.answer_error(envelope, "AskFailed", f"wrong arguments: {arguments!r:.200}: {error!r}")
 
 
 def _existing(tenure: "Tenure", envelope: Envelope) -> Live | None:
@@ -49,7 +49,7 @@ def _existing(tenure: "Tenure", envelope: Envelope) -> Live | None:
     if live.exists():
         return live
     tenure.lives.ready(live)  # to be forgotten
-    tenure.turns.answer_error(envelope, "UnknownJob", f"job {envelope.to!r}: there is no job of this id")
+    tenure.turns.draft.answer_error(envelope, "UnknownJob", f"job {envelope.to!r}: there is no job of this id")
     return None
 
 
@@ -66,10 +66,10 @@ def _retry(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     if failed and arguments.get("skip") and live.queue and not live.running:
         first = live.queue[0]
         tenure.turns.done(live, first)
-        tenure.turns.bury(first, "Skipped", live.failure.error if live.failure else "skipped")
+        tenure.dead_letters.bury(first, "Skipped", live.failure.error if live.failure else "skipped")
     if failed:
         tenure.definitions.resume(live)
-    tenure.turns.answer_value(envelope, failed)
+    tenure.turns.draft.answer_value(envelope, failed)
 
 
 def _cancel(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
@@ -81,13 +81,13 @@ def _cancel(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     if live.scope is not None:
         live.scope.cancel()
     ended = tenure.supervisor.cancel_all(live)
-    tenure.turns.answer_value(envelope, running or ended > 0)
+    tenure.turns.draft.answer_value(envelope, running or ended > 0)
 
 
 def _describe(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     live = _existing(tenure, envelope)
     if live is not None:
-        tenure.turns.answer_value(envelope, _description(tenure, live))
+        tenure.turns.draft.answer_value(envelope, _description(tenure, live))
 
 
 def _description(tenure: "Tenure", live: Live) -> Arguments:
@@ -178,7 +178,7 @@ def _jobs(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     after, limit = str(arguments.get("after", "")), min(PAGE_MAX, int(arguments.get("limit", PAGE_MAX)))
     ids = sorted(id for id in _ids(tenure) if id > after)
     page = [_summary(tenure, id, _record(tenure, id)) for id in islice(ids, limit)]
-    tenure.turns.answer_value(envelope, {"jobs": page, "more": len(ids) > limit})
+    tenure.turns.draft.answer_value(envelope, {"jobs": page, "more": len(ids) > limit})
 
 
 def _ids(tenure: "Tenure") -> set[str]:
@@ -196,7 +196,7 @@ def _record(tenure: "Tenure", id: str) -> JobRecord:
 
 def _status(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     state = tenure.state
-    tenure.turns.answer_value(
+    tenure.turns.draft.answer_value(
         envelope,
         {
             "partition": tenure.partition,
@@ -238,7 +238,7 @@ def _jobs_of(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None
         if record.status not in (Status.STOPPING, Status.FINISHING)
         and application_of(tenure, record.type, record.application) == wanted
     )
-    tenure.turns.answer_value(envelope, list(islice(found, PAGE_MAX)))
+    tenure.turns.draft.answer_value(envelope, list(islice(found, PAGE_MAX)))
 
 
 def _workers(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
@@ -250,18 +250,18 @@ def _workers(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None
             application = application_of(tenure, record.type, record.application)
             if not activity.has_ended and wanted in ("", application):
                 found.append(_activity(tenure, activity) | {"job": id, "application": application})
-    tenure.turns.answer_value(envelope, found)
+    tenure.turns.draft.answer_value(envelope, found)
 
 
 def _topics(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
-    tenure.turns.answer_value(envelope, {topic: len(jobs) for topic, jobs in tenure.state.subscribers.items()})
+    tenure.turns.draft.answer_value(envelope, {topic: len(jobs) for topic, jobs in tenure.state.subscribers.items()})
 
 
 def _dead_letters(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     after, limit = int(arguments.get("after", 0)), min(PAGE_MAX, int(arguments.get("limit", PAGE_MAX)))
     numbers = sorted(n for n in tenure.state.dead if n > after)
     page = [_letter(tenure, tenure.state.dead[n]) for n in numbers[:limit]]
-    tenure.turns.answer_value(envelope, {"letters": page, "more": len(numbers) > limit})
+    tenure.turns.draft.answer_value(envelope, {"letters": page, "more": len(numbers) > limit})
 
 
 def _letter(tenure: "Tenure", letter: DeadLetter) -> Arguments:
@@ -290,7 +290,7 @@ def _exhume(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
         if arguments.get("replay"):
             again = Envelope(dead.to, dead.body, Kind.MESSAGE, dead.id, 0, dead.source, dead.slot, dead.index)
             tenure.taking.deliver(again)
-    tenure.turns.answer_value(envelope, len(numbers))
+    tenure.turns.draft.answer_value(envelope, len(numbers))
     tenure.want_commit()
 
 

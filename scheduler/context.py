@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tenure.scheduler.activities import Wish, apply
+from tenure.scheduler.activities import Wish, apply, begin
 from tenure.scheduler.activities_wire import Activity, ActivityPolicy
-from tenure.scheduler.errors import Mistake
+from tenure.scheduler.errors import Mistake, TooLarge
 from tenure.scheduler.jobtype import Retry
 from tenure.scheduler.keys import split_slot_key
 from tenure.scheduler.timers import check_cron, due_at_ms, due_in_ms, next_cron_ms
@@ -49,7 +49,7 @@ class Context:
     _progress: tuple[int, int] | None = None
     _topics: tuple[str, ...] | None = None
     _finished = False
-    _count = 0
+    _fence = 0
     _state: dict[str, Any] | None = None
     _wishes: "list[Wish] | None" = None
     _asks_more = False
@@ -82,7 +82,7 @@ class Context:
     @property
     def attempt(self) -> int:
         """1 for the first try of this event, more after failures or crashes."""
-        return max(1, self._envelope.attempts + (0 if self._turns.counted(self._live) else 1))
+        return max(1, self._envelope.attempts + (0 if self._live.precounted else 1))
 
     @property
     def turn_id(self) -> str:
@@ -93,9 +93,9 @@ class Context:
     def fence(self) -> int:
         """Grows with every turn of this job, over all nodes: an outside system that remembers the highest
         and refuses lower ones is safe from a node that was paused."""
-        if not self._count:
-            self._count = self._turns.count()
-        return self._turns.fence(self._count)
+        if not self._fence:
+            self._fence = self._turns.fences.next()
+        return self._fence
 
     @property
     def now(self) -> datetime:
@@ -135,7 +135,7 @@ class Context:
 
     def broadcast(self, type: Any, message: Any, *, id: str = "") -> None:
         """A message to every job of a type (a registered class or function, or its name)."""
-        name = self._turns.type_name(type)
+        name = self._turns.host.registry.name_of(type)
         for partition in range(self._turns.partition_count):
             self._add(self._turns.outgoing(name, message, Kind.TYPE, self._live.id, id, partition))
 
@@ -229,7 +229,13 @@ class Context:
             stall_after_s,
             tells_progress,
         )
-        activity = self._turns.activity(self._live, self.turn_id, name, kind, work, policy)
+        live, host, limit = self._live, self._turns.host, self._turns.settings.message_bytes_max
+        cluster = f"{host.formation}/{host.incarnation}"
+        activity = begin(
+            live.id, live.generation, self.turn_id, name, kind, work, policy, cluster=cluster, now_ms=host.now_ms()
+        )
+        if len(activity.work) > limit:
+            raise TooLarge(f"the work of activity {name!r} has {len(activity.work)} bytes; the limit is {limit}")
         self._wish(("start", activity))
         return activity.id
 

@@ -243,7 +243,7 @@ class Definitions:
         while live.queue:
             envelope = live.queue[0]
             turns.done(live, envelope)
-            turns.bury(envelope, reason, detail)
+            self.tenure.dead_letters.bury(envelope, reason, detail)
         turns.draft.uncarried.pop(live.id, None)
         self.tenure.lives.ready(live)  # to be forgotten
 
@@ -293,7 +293,7 @@ class Definitions:
         waiting, self._waiting = self._waiting, []
         for envelope, revision in waiting:
             if self._reached(envelope.to, revision):
-                self.tenure.turns.answer_value(envelope, True)
+                self.tenure.turns.draft.answer_value(envelope, True)
                 self.tenure.want_commit()
             else:
                 self._waiting.append((envelope, revision))

@@ -1,9 +1,11 @@
 """The record under construction: what turns have done since the last freeze."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import trio
+from msgspec import Raw
 
 from tenure.scheduler.wire import Answer, Batch, DeadLetter, Envelope, Record, encode
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Draft", "slots_of"]
 
 SLOT_BYTES_MAX = 512 * 1024
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Draft:
@@ -45,6 +48,24 @@ class Draft:
         self.wanted = False
         """Is there anything here that must be committed?"""
         self.committed = trio.Event()
+
+    def answer(self, envelope: Envelope, answer: Answer) -> None:
+        """With the commit, to the client that asked (if it did)."""
+        if envelope.reply:
+            self.answers.append((envelope.slot[:8], Answer(envelope.reply, answer.ok, answer.body)))
+            self.wanted = True
+
+    def answer_error(self, envelope: Envelope, name: str, text: str) -> None:
+        """Say no, by name."""
+        self.answer(envelope, Answer(0, False, Raw(_encode([name, text]))))
+
+    def answer_value(self, envelope: Envelope, value: Any) -> None:
+        """Any value that MessagePack holds."""
+        self.answer(envelope, Answer(0, True, Raw(_encode(value))))
+
+    def answer_state(self, live: "Live", envelope: Envelope) -> None:
+        """The state as this draft will commit it: a zombie's commit fails, and so it never answers."""
+        self.answer_value(envelope, [live.type_name, live.version, Raw(live.state), live.status])
 
     def freeze(self, record: Record, state: "PartitionState", encode: Callable[[object], bytes] = encode) -> Record:
         """Fill the record. Queues count as carried from now on."""

@@ -258,6 +258,15 @@ class Registry:
             return target
         return next((type for type in self._types.values() if type.target is target), None)
 
+    def name_of(self, target: Any) -> str:
+        """The name of this class or function; a name may be known elsewhere only."""
+        if isinstance(target, str):
+            return target
+        found = self.of(target)
+        if found is None:
+            raise UnknownJobType(f"{target!r} is not registered as a job type")
+        return found.name
+
 
 registry = Registry()
 """What `@tenure.job` registers in: the job types of this process."""

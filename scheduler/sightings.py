@@ -127,7 +127,7 @@ class Sightings:
                 self.closed.pop(question.application, None)
             if question.fire:
                 self._fire(question.application)
-            self.tenure.turns.answer_value(envelope, self._sighting(question, is_swept))
+            self.tenure.turns.draft.answer_value(envelope, self._sighting(question, is_swept))
             self.tenure.want_commit()
 
     # -- what is refused --------------------------------------------------------------------------

@@ -62,12 +62,23 @@ class Stopping:
         is_last = live.queue and live.queue[0].kind == Kind.STOP and not live.awaits_activities()
         if is_stuck and is_last and live.exists():
             self.turns.done(live, live.queue[0])
-            self.turns.remove(live)
+            self.remove(live)
         else:
             self.lives.ready(live)
 
-    def removed(self, live: Live) -> None:
-        """The job is gone; what still waits for it is dealt with like messages to a job that never was."""
+    def remove(self, live: Live) -> None:
+        """The job is gone with the next commit."""
+        for topic in live.topics:
+            self.turns.subscribe(live, topic, wanted=False)
+        self.turns.draft.changed.pop(live.id, None)
+        self.turns.draft.gone[live.id] = None
+        for key in [key for key in self.turns.draft.remembered if key[0] == live.id]:
+            del self.turns.draft.remembered[key]
+        self.turns.draft.wanted = True
+        self._removed(live)
+
+    def _removed(self, live: Live) -> None:
+        """What still waits for it is dealt with like messages to a job that never was."""
         rest = Live(live.id)
         rest.queue, rest.carried, rest.precounted = live.queue, live.carried, live.precounted
         live.queue, live.carried, live.precounted = deque(), 0, 0

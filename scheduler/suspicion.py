@@ -138,5 +138,5 @@ class Suspicion:
             return False
         what = f"CrashedRepeatedly: the node died {attempts} times while this was running"
         live.failure = Failure(what, "", "", attempts, self.tenure.host.now_ms())
-        self.tenure.turns.give_up(live, live.queue[0])
+        self.tenure.failing.give_up(live, live.queue[0])
         return True

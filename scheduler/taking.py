@@ -116,7 +116,7 @@ class Taking:
                 raise TenureOver(f"partition {self.partition}: {error}") from error
             # Its bytes are kept; whoever sent it sent nothing that we could do.
             envelope = Envelope(f"slot {slot.key.hex()}", Raw(msgpack.encode(slot.value)), slot=slot.key)
-            self.turns.bury(envelope, type(error).__name__, str(error))
+            self.tenure.dead_letters.bury(envelope, type(error).__name__, str(error))
             return Batch([])
 
     def _is_held_back(self, sender: bytes, batch: list[Envelope]) -> bool:
@@ -175,17 +175,18 @@ class Taking:
         elif kind == Kind.REPORT:
             self.tenure.supervisor.hear(envelope)
         else:
-            self.turns.bury(envelope, "Undecodable", f"no such kind of message: {kind}")
+            self.tenure.dead_letters.bury(envelope, "Undecodable", f"no such kind of message: {kind}")
 
     def _refuse(self, live: Live, envelope: Envelope) -> None:
         envelope.topic = ""  # it is kept, also where it was for all subscribers of a topic
-        self.turns.bury(envelope, "ApplicationClosed", f"the application of job {live.id!r} is being shut down")
+        detail = f"the application of job {live.id!r} is being shut down"
+        self.tenure.dead_letters.bury(envelope, "ApplicationClosed", detail)
         self.lives.ready(live)  # to be forgotten
 
     def _ask_state(self, envelope: Envelope) -> None:
         live = self.lives.of(envelope.to)
         if live.exists() and (not live.queue or not live.may_run()):
-            self.turns.answer_state(live, envelope)
+            self.turns.draft.answer_state(live, envelope)
             return
         # Behind what was sent before; or its definition must be looked up first.
         live.queue.append(envelope)
@@ -196,7 +197,7 @@ class Taking:
         for job in self._subscribers(envelope.to):
             sent = Envelope(job, envelope.body.copy(), Kind.MESSAGE, envelope.id, 0, envelope.source, topic=envelope.to)
             self.turns.draft.sends.setdefault(self.host.partition_of(job), []).append(sent)
-        self.turns.answer_value(envelope, None)
+        self.turns.draft.answer_value(envelope, None)
 
     def _subscribers(self, topic: str) -> list[str]:
         jobs = dict(self.state.subscribers.get(topic, {}))
@@ -227,4 +228,4 @@ class Taking:
                     topic="*",
                 )
             )
-        self.turns.answer_value(envelope, len(ids))
+        self.turns.draft.answer_value(envelope, len(ids))

@@ -16,8 +16,10 @@ from tenure.scheduler.activities_supervisor import Supervisor
 from tenure.scheduler.alarms import Alarms
 from tenure.scheduler.courier import Courier
 from tenure.scheduler.cutting import Cutting
+from tenure.scheduler.dead_letters import DeadLetters
 from tenure.scheduler.definitions import Definitions
 from tenure.scheduler.draft import Draft
+from tenure.scheduler.failing import Failing
 from tenure.scheduler.forgetting import Forgetting
 from tenure.scheduler.grid.port import Map
 from tenure.scheduler.heard import Heard
@@ -45,7 +47,8 @@ class Tenure:
         self.host, self.journal = host, journal
         self.settings, self.partition = host.settings, journal.partition
         self.state = journal.state
-        self.turns: Turns = Turns(host, self.partition, self.state.epoch, self.state, self)
+        self.suspicion = Suspicion(self)
+        self.turns: Turns = Turns(self)
         self.inlanes: InLanes = InLanes(self.state.cursors, self.state.watermark, host.incarnation)
         self.lives = Lives(self)
         self.taking: Taking = Taking(self)
@@ -56,10 +59,10 @@ class Tenure:
         self.sweeping = Sweeping(self)
         self.supervisor = Supervisor(self)
         self.cutting = Cutting(self)
-        self.suspicion = Suspicion(self)
         self.sightings = Sightings(self)
-        self.turns.suspicion = self.suspicion
         self.running = Running(self)
+        self.failing = Failing(self)
+        self.dead_letters = DeadLetters(self)
         self.stopping = Stopping(self)
         self._wake = trio.Event()
         self._closing: str | None = None
@@ -161,7 +164,7 @@ class Tenure:
             self.suspicion.begin()
 
     async def _serve(self) -> None:
-        lives, run_ready = self.lives, self.running.run_ready
+        lives, run_ready, fences = self.lives, self.running.run_ready, self.turns.fences
         while True:
             self._wake = trio.Event()
             self.definitions.reconcile()
@@ -169,7 +172,7 @@ class Tenure:
                 self.taking.take()
                 self.alarms.ring()
                 self.sightings.answer()
-            if self.turns.are_fences_used_up():
+            if fences.are_used_up():
                 raise TenureOver(f"partition {self.partition}: opening anew for more fencing tokens")
             await run_ready()
             if self.turns.draft.wanted:

@@ -5,7 +5,6 @@ something to do; jobs don't wait for each other, and a job has one turn at a tim
 visible to anyone before the draft is committed.
 """
 
-import traceback
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,31 +13,24 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from tenure.scheduler.activities import begin
-from tenure.scheduler.activities_wire import Activity, ActivityEvent, ActivityPolicy
+from tenure.scheduler.activities_wire import ActivityEvent
 from tenure.scheduler.context import Context
 from tenure.scheduler.draft import Draft
-from tenure.scheduler.errors import StateTooLarge, TenureError, TooLarge, UnknownJobType, WrongType
-from tenure.scheduler.jobtype import JobType, Registry
+from tenure.scheduler.errors import StateTooLarge, TenureError, TooLarge, WrongType
+from tenure.scheduler.fences import Fences
+from tenure.scheduler.jobtype import JobType
 from tenure.scheduler.keys import checked_address, partition_of
 from tenure.scheduler.live import Live
-from tenure.scheduler.settings import NodeSettings
-from tenure.scheduler.state import PartitionState
-from tenure.scheduler.turnid import turn_id
-from tenure.scheduler.wire import EMPTY, Answer, DeadLetter, Envelope, Failure, Kind, Status
+from tenure.scheduler.wire import EMPTY, Answer, Envelope, Kind
 
 if TYPE_CHECKING:
-    from tenure.scheduler.host import Host
     from tenure.scheduler.suspicion import Suspicion
     from tenure.scheduler.tenure import Tenure
 
 __all__ = ["Turns"]
 
-TRACEBACK_CHARS_MAX = 8000
 TURNS_IN_A_ROW = 16
 """A job with more to do lets others go first, where not all may run at once."""
-FENCES_MAX = 2**31
-"""Half of what a tenure can number: a group of turns may run past it."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 _decode_event = msgspec.msgpack.Decoder(ActivityEvent).decode
@@ -55,23 +47,22 @@ class OutboxFull(TenureError):
 class Turns:
     """The turns of one tenure."""
 
-    def __init__(self, host: "Host", partition: int, epoch: int, state: PartitionState, tenure: "Tenure") -> None:
-        self.host, self.partition, self.state, self.tenure = host, partition, state, tenure
-        self.settings: NodeSettings = host.settings
-        self.partition_count = host.grid.partition_count
-        self.now_ms: Callable[[], int] = host.now_ms
+    def __init__(self, tenure: "Tenure") -> None:
+        self.tenure, self.host, self.settings = tenure, tenure.host, tenure.settings
+        self.partition, self.state = tenure.partition, tenure.state
+        self.partition_count = tenure.host.grid.partition_count
+        self.now_ms = tenure.host.now_ms
         self.draft = Draft()
+        """What is done now goes in here."""
         self.in_flight: Draft | None = None
-        self.suspicion: Suspicion | None = None
-        self._fence_base = (host.incarnation << 56) | (epoch << 32)
-        self._count = 0
-
-    # -- plain turns ------------------------------------------------------------------------------
+        """What is being committed."""
+        self.suspicion: Suspicion = tenure.suspicion
+        self.fences = Fences(tenure.host.incarnation, tenure.state.epoch)
 
     def run_plain(self, live: Live) -> None:
         """Run the queue of a job whose handlers are plain, until it is empty or stopped."""
         queue, type = live.queue, live.type
-        while queue and live.may_run() and not self._holds(live):
+        while queue and live.may_run() and not self.suspicion.holds(live):
             envelope = queue[0]
             if not self._begin(live, envelope):
                 continue
@@ -83,12 +74,9 @@ class Turns:
                 state = type.dump(live.instance)
                 answer = self._result(live, envelope, state, result)
             except (Exception, SystemExit) as error:  # noqa: BLE001  # a handler may raise anything; it is recorded
-                self._fail(live, envelope, error)
+                self.tenure.failing.fail(live, envelope, error)
             else:
                 self._succeed(live, envelope, ctx, state, answer)
-
-    def _holds(self, live: Live) -> bool:
-        return self.suspicion is not None and self.suspicion.holds(live)
 
     def _call(self, live: Live, type: JobType, ctx: Context, envelope: Envelope) -> Any:
         kind = envelope.kind
@@ -105,8 +93,6 @@ class Turns:
             return handler(live.instance, ctx, _decode_event(envelope.body))
         return handler(live.instance, ctx)
 
-    # -- async turns ------------------------------------------------------------------------------
-
     async def run_loop(self, live: Live) -> None:
         """The run loop of one job with async handlers; ends when there is nothing left to do.
 
@@ -115,7 +101,7 @@ class Turns:
         live.running = True
         try:
             turns = 0
-            while live.queue and self._may_go_on(live) and not self._holds(live):
+            while live.queue and self._may_go_on(live) and not self.suspicion.holds(live):
                 turns += 1
                 if self.tenure.is_closing() or (turns > TURNS_IN_A_ROW and self.host.turns_are_awaited()):
                     return
@@ -154,7 +140,7 @@ class Turns:
             state = type.dump(live.instance)
             answer = self._result(live, envelope, state, result)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # a handler may raise anything; it is recorded
-            self._fail(live, envelope, error)
+            self.tenure.failing.fail(live, envelope, error)
         else:
             self._succeed(live, envelope, ctx, state, answer)
 
@@ -177,24 +163,22 @@ class Turns:
         await draft.committed.wait()
         return _decode(encoded)
 
-    # -- before and after a turn ------------------------------------------------------------------
-
     def _begin(self, live: Live, envelope: Envelope) -> bool:
         """False if this entry of the queue needs no turn (it is dealt with)."""
         kind = envelope.kind
         if kind == Kind.MESSAGE:
             if envelope.id and (known := self._remembered(live.id, envelope.id)) is not None:
                 self.done(live, envelope)
-                self.answer(envelope, known[1] or Answer(0, True, EMPTY))
+                self.draft.answer(envelope, known[1] or Answer(0, True, EMPTY))
                 return False
             if Kind.MESSAGE not in live.type.handlers:
                 self.done(live, envelope)
-                self.bury(envelope, "WrongType", f"job type {live.type_name!r} has no on_message")
+                self.tenure.dead_letters.bury(envelope, "WrongType", f"job type {live.type_name!r} has no on_message")
                 return False
             return self._decodes(live, envelope)
         if kind == Kind.STATE:
             self.done(live, envelope)
-            self.answer_state(live, envelope)
+            self.draft.answer_state(live, envelope)
             return False
         return True
 
@@ -205,7 +189,7 @@ class Turns:
             live.type.decode_message(envelope.body)
         except Exception as error:  # noqa: BLE001  # a message type's own checks may raise anything
             self.done(live, envelope)
-            self.bury(envelope, "WrongType", f"job type {live.type_name!r} can't take it: {error}")
+            self.tenure.dead_letters.bury(envelope, "WrongType", f"job type {live.type_name!r} can't take it: {error}")
             return False
         return True
 
@@ -262,7 +246,7 @@ class Turns:
             for topic in live.type.topics:
                 self.subscribe(live, topic, wanted=True)
         elif envelope.kind == Kind.STOP:
-            self.remove(live)
+            self.tenure.stopping.remove(live)
 
     def _grant(self, live: Live, ctx: Context) -> None:
         """What few turns ask for."""
@@ -280,7 +264,7 @@ class Turns:
         if envelope.id:
             until = self.now_ms() + round(live.type.remember_s * 1000)
             self.draft.remembered[live.id, envelope.id] = (until, Answer(0, True, answer.body))
-        self.answer(envelope, answer)
+        self.draft.answer(envelope, answer)
 
     def done(self, live: Live, envelope: Envelope) -> None:
         """The first entry of the queue is dealt with."""
@@ -292,68 +276,6 @@ class Turns:
             live.precounted -= 1
         self.draft.wanted = True
 
-    def _fail(self, live: Live, envelope: Envelope, error: BaseException) -> None:
-        """Back to the last good state; the event stays first in the queue, to be tried again, or the job has failed."""
-        live.instance = None
-        if live.precounted:
-            live.uncount(1)  # those behind it were not tried
-            live.precounted = 0
-        else:
-            envelope.attempts += 1
-        retry = live.type.retry
-        final = envelope.attempts >= retry.attempts_max
-        now_ms = self.now_ms()
-        retry_ms = 0 if final else now_ms + max(1, round(retry.delay_s(envelope.attempts) * 1000))
-        live.failure = Failure(
-            f"{type(error).__name__}: {error}",
-            "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:],
-            turn_id(live.id, live.generation, envelope),
-            envelope.attempts,
-            now_ms,
-            retry_ms,
-        )
-        draft = self.draft
-        draft.changed[live.id] = draft.uncarried[live.id] = draft.recounted[live.id] = live
-        draft.wanted = True
-        if final:
-            self.give_up(live, envelope)
-        else:
-            self.tenure.alarms.retry_at(live, retry_ms)
-
-    def give_up(self, live: Live, envelope: Envelope) -> None:
-        """The first entry of its queue was tried often enough: the job has failed, unless it is to go anyway."""
-        assert live.failure is not None
-        self.draft.changed[live.id] = live
-        self.draft.wanted = True
-        if envelope.kind == Kind.STOP:
-            self.host.report(f"job {live.id!r} is removed although its on_stop failed: {live.failure.error}")
-            self.done(live, envelope)
-            self.remove(live)
-        elif live.status == Status.STOPPING:
-            # Nobody would come to retry it, and it would never be gone.
-            self.done(live, envelope)
-            self.bury(envelope, "JobFailed", live.failure.error)
-            live.failure = None
-        else:
-            self._park_failed(live, envelope, live.failure)
-
-    def _park_failed(self, live: Live, envelope: Envelope, failure: Failure) -> None:
-        # It waits, with its error and the message that did it, for `retry`.
-        live.status = Status.FAILED
-        self.host.report(f"job {live.id!r} has failed after {failure.attempts} attempts: {failure.error}")
-        self.answer_error(envelope, "JobFailed", f"job {live.id!r}: {failure.error}")
-
-    def remove(self, live: Live) -> None:
-        """The job is gone with the next commit."""
-        for topic in live.topics:
-            self.subscribe(live, topic, wanted=False)
-        self.draft.changed.pop(live.id, None)
-        self.draft.gone[live.id] = None
-        for key in [key for key in self.draft.remembered if key[0] == live.id]:
-            del self.draft.remembered[key]
-        self.draft.wanted = True
-        self.tenure.stopping.removed(live)
-
     def subscribe(self, live: Live, topic: str, *, wanted: bool) -> None:
         """Tell the topic's partition, with the commit."""
         if wanted:
@@ -363,51 +285,6 @@ class Turns:
             self.draft.changed[live.id] = live
         sent, partition = self.outgoing(topic, wanted, Kind.SUBSCRIBE, live.id, "")
         self.draft.sends.setdefault(partition, []).append(sent)
-
-    # -- answers and dead letters -----------------------------------------------------------------
-
-    def answer(self, envelope: Envelope, answer: Answer) -> None:
-        """With the commit, to the client that asked (if it did)."""
-        if envelope.reply:
-            self.draft.answers.append((envelope.slot[:8], Answer(envelope.reply, answer.ok, answer.body)))
-            self.draft.wanted = True
-
-    def answer_error(self, envelope: Envelope, name: str, text: str) -> None:
-        """Say no, by name."""
-        self.answer(envelope, Answer(0, False, Raw(_encode([name, text]))))
-
-    def answer_value(self, envelope: Envelope, value: Any) -> None:
-        """Any value that MessagePack holds."""
-        self.answer(envelope, Answer(0, True, Raw(_encode(value))))
-
-    def answer_state(self, live: Live, envelope: Envelope) -> None:
-        """The state as this draft will commit it: a zombie's commit fails, and so it never answers."""
-        self.answer_value(envelope, [live.type_name, live.version, Raw(live.state), live.status])
-
-    def bury(self, envelope: Envelope, reason: str, detail: str) -> None:
-        """No job can take this message: keep it as a dead letter, and tell whoever asked."""
-        self.answer_error(envelope, reason, f"message to {envelope.to!r}: {detail}")
-        if envelope.topic or envelope.kind != Kind.MESSAGE:
-            return
-        if len(self.state.dead) + len(self.draft.buried) >= self.settings.dead_letters_max:
-            self.host.report(
-                f"dead letters of partition {self.partition} are full; not kept: {reason}, {detail}, {envelope!r}"
-            )
-            return
-        n = self._next_letter()
-        envelope.body = envelope.body.copy()
-        self.draft.buried.append(DeadLetter(n, envelope, reason, detail, self.now_ms()))
-        self.draft.wanted = True
-        self.host.report(f"dead letter {self.partition}.{n} for {envelope.to!r}: {reason}: {detail}")
-
-    def _next_letter(self) -> int:
-        last = self.state.buried_count
-        for draft in (self.in_flight, self.draft):
-            if draft is not None and draft.buried:
-                last = max(last, draft.buried[-1].n)
-        return last + 1
-
-    # -- for Context ------------------------------------------------------------------------------
 
     def outgoing(
         self, to: str, message: Any, kind: int, source: str, id: str, partition: int | None = None
@@ -423,48 +300,3 @@ class Turns:
         if partition is None:
             partition = partition_of(to, self.partition_count)
         return Envelope(to, Raw(body), kind, id, 0, source), partition
-
-    def activity(self, live: Live, turn: str, name: str, kind: str, work: Any, policy: ActivityPolicy) -> Activity:
-        """An activity that a turn wants; refuses what can't be one."""
-        found = begin(
-            live.id,
-            live.generation,
-            turn,
-            name,
-            kind,
-            work,
-            policy,
-            cluster=f"{self.host.formation}/{self.host.incarnation}",
-            now_ms=self.now_ms(),
-        )
-        if len(found.work) > self.settings.message_bytes_max:
-            limit = self.settings.message_bytes_max
-            raise TooLarge(f"the work of activity {name!r} has {len(found.work)} bytes; the limit is {limit}")
-        return found
-
-    def type_name(self, type: Any) -> str:
-        """The name that this class, function or name is registered under (a name may be known elsewhere only)."""
-        if isinstance(type, str):
-            return type
-        registry: Registry = self.host.registry
-        found = registry.of(type)
-        if found is None:
-            raise UnknownJobType(f"{type!r} is not registered as a job type")
-        return found.name
-
-    def counted(self, live: Live) -> bool:
-        """Is the running attempt in the envelope's count already?"""
-        return live.precounted > 0
-
-    def count(self) -> int:
-        """One more turn that wants a fencing token."""
-        self._count += 1
-        return self._count
-
-    def are_fences_used_up(self) -> bool:
-        """Is it time for a new epoch, that tokens can go on growing?"""
-        return self._count > FENCES_MAX
-
-    def fence(self, count: int) -> int:
-        """Tokens order by (incarnation, epoch, count), and fit into the 63 bits that databases and messages hold."""
-        return self._fence_base | count

@@ -1,8 +1,10 @@
 """Each defence is needed: without it the simulation finds a violation, with it the same seed is right."""
 
+from inspect import signature
+
 import pytest
 
-from tenure.simulation.mutants import DEFENCES, without
+from tenure.simulation.mutants import DEFENCES, REPLACED, without
 from tenure.simulation.run import Outcome, run_seed
 from tests.simulation.test_determinism import fingerprint
 
@@ -77,6 +79,13 @@ def test_every_defence_that_the_design_names_is_there() -> None:
     assert set(DEFENCES) >= REQUIRED
     assert set(DEFENCES) == FIRST_SEEDS.keys()
     assert all(0 <= seed < WITHIN_SEEDS for seed in FIRST_SEEDS.values())
+
+
+@pytest.mark.parametrize("defence", REPLACED)
+def test_a_mutant_can_be_called_like_what_it_replaces(defence: str) -> None:
+    """Else it would be found out by breaking, whatever the defence is good for."""
+    target, method, function = REPLACED[defence]
+    signature(function).bind(*signature(getattr(target, method)).parameters)
 
 
 def test_a_mutant_is_gone_when_it_is_no_longer_asked_for() -> None:

@@ -15,16 +15,17 @@ from tenure.scheduler.grid.memory import Faults
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.inlanes import InLanes, Slot
 from tenure.scheduler.journal import Journal
-from tenure.scheduler.state import PartitionState
 from tenure.scheduler.sweeping import Sweeping
 from tenure.scheduler.taking import Taking
 from tenure.scheduler.tenure import Tenure
 from tenure.scheduler.wire import Batch, Record, decode, encode
 
-__all__ = ["DEFENCES", "without"]
+__all__ = ["DEFENCES", "REPLACED", "without"]
 
 Mutant = Callable[[ExitStack], object]
 MUTANTS: dict[str, Mutant] = {}
+REPLACED: dict[str, tuple[type, str, Callable[..., Any]]] = {}
+"""What of the engine each replaces, and by what."""
 
 
 @contextmanager
@@ -40,6 +41,7 @@ def _replaced(defence: str, target: type, method: str) -> Callable[[Callable[...
     """Off, `target.method` is the decorated function."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        REPLACED[defence] = target, method, function
         MUTANTS[defence] = lambda stack: stack.enter_context(patch.object(target, method, function))
         return function
 
@@ -99,8 +101,8 @@ _freeze, _commit, _read = Draft.freeze, Tenure.commit, Taking._read
 
 
 @_replaced("lane-cursor", Draft, "freeze")
-def _forget_cursors(self: Draft, record: Record, state: PartitionState) -> Record:
-    _freeze(self, record, state)
+def _forget_cursors(self: Draft, record: Record, *arguments: Any) -> Record:
+    _freeze(self, record, *arguments)
     record.cursors = {}
     return record
 
@@ -150,9 +152,9 @@ def _cut_anew(self: Courier) -> None:
 
 
 @_replaced("mailbox-carried", Draft, "freeze")
-def _carry_nothing(self: Draft, record: Record, state: PartitionState) -> Record:
+def _carry_nothing(self: Draft, record: Record, *arguments: Any) -> Record:
     self.uncarried = {}
-    return _freeze(self, record, state)
+    return _freeze(self, record, *arguments)
 
 
 @_replaced("cut-marks", Taking, "_read")

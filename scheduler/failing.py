@@ -1,0 +1,73 @@
+"""What becomes of a turn that has failed: its event is tried again, or its job has failed and waits for somebody."""
+
+import traceback
+from typing import TYPE_CHECKING
+
+from tenure.scheduler.live import Live
+from tenure.scheduler.turnid import turn_id
+from tenure.scheduler.wire import Envelope, Failure, Kind, Status
+
+if TYPE_CHECKING:
+    from tenure.scheduler.tenure import Tenure
+
+__all__ = ["Failing"]
+
+TRACEBACK_CHARS_MAX = 8000
+
+
+class Failing:
+    """How one tenure deals with failures."""
+
+    def __init__(self, tenure: "Tenure") -> None:
+        self.tenure, self.host, self.turns = tenure, tenure.host, tenure.turns
+
+    def fail(self, live: Live, envelope: Envelope, error: BaseException) -> None:
+        """Back to the last good state; the event stays first in the queue, to be tried again, or the job has failed."""
+        live.instance = None
+        if live.precounted:
+            live.uncount(1)  # those behind it were not tried
+            live.precounted = 0
+        else:
+            envelope.attempts += 1
+        retry = live.type.retry
+        final = envelope.attempts >= retry.attempts_max
+        now_ms = self.host.now_ms()
+        retry_ms = 0 if final else now_ms + max(1, round(retry.delay_s(envelope.attempts) * 1000))
+        live.failure = Failure(
+            f"{type(error).__name__}: {error}",
+            "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:],
+            turn_id(live.id, live.generation, envelope),
+            envelope.attempts,
+            now_ms,
+            retry_ms,
+        )
+        draft = self.turns.draft
+        draft.changed[live.id] = draft.uncarried[live.id] = draft.recounted[live.id] = live
+        draft.wanted = True
+        if final:
+            self.give_up(live, envelope)
+        else:
+            self.tenure.alarms.retry_at(live, retry_ms)
+
+    def give_up(self, live: Live, envelope: Envelope) -> None:
+        """The first entry of its queue was tried often enough: the job has failed, unless it is to go anyway."""
+        assert live.failure is not None
+        self.turns.draft.changed[live.id] = live
+        self.turns.draft.wanted = True
+        if envelope.kind == Kind.STOP:
+            self.host.report(f"job {live.id!r} is removed although its on_stop failed: {live.failure.error}")
+            self.turns.done(live, envelope)
+            self.tenure.stopping.remove(live)
+        elif live.status == Status.STOPPING:
+            # Nobody would come to retry it, and it would never be gone.
+            self.turns.done(live, envelope)
+            self.tenure.dead_letters.bury(envelope, "JobFailed", live.failure.error)
+            live.failure = None
+        else:
+            self._park_failed(live, envelope, live.failure)
+
+    def _park_failed(self, live: Live, envelope: Envelope, failure: Failure) -> None:
+        # It waits, with its error and the message that did it, for `retry`.
+        live.status = Status.FAILED
+        self.host.report(f"job {live.id!r} has failed after {failure.attempts} attempts: {failure.error}")
+        self.turns.draft.answer_error(envelope, "JobFailed", f"job {live.id!r}: {failure.error}")
