@@ -7,7 +7,7 @@
            └────────────────────────────────────────────────────────────────────────────────────────────────┘
 
     own: commit n, n+1, … by write-once slots ──► a slot is another's: the tenure is over
-         image at a committed position ──► move the head ──► clear old slots (never openings)
+         image at a committed position ──► move the head ──► clear old slots, never openings (`imaging`)
 
 The steps are those of `tests/models/journal_model.py`, which checks them exhaustively; change both together.
 """
@@ -18,13 +18,13 @@ from random import Random
 
 import trio
 
-from tenure.scheduler.errors import PartitionLost, Undecodable, UnreadableFormat
+from tenure.scheduler.errors import PartitionLost, Undecodable
 from tenure.scheduler.grid.port import Grid, GridError, Map
-from tenure.scheduler.image import Frozen, checksum_of, thaw
-from tenure.scheduler.keys import HEAD, chunk_key, journal_key, split_chunk_key
+from tenure.scheduler.image import checksum_of, thaw
+from tenure.scheduler.keys import HEAD, chunk_key, journal_key
 from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.state import PartitionState
-from tenure.scheduler.wire import Head, ImageRef, Record, RecordKind, decode, encode
+from tenure.scheduler.wire import Head, Record, RecordKind, decode, encode
 
 __all__ = ["Journal", "TenureOver"]
 
@@ -50,7 +50,7 @@ class Journal:
         report: Callable[[str], None],
         encode: Callable[[object], bytes] = encode,
     ) -> None:
-        self.grid, self.partition, self.settings, self._encode = grid, partition, settings, encode
+        self.grid, self.partition, self.settings, self.encode = grid, partition, settings, encode
         self.formation = formation
         self.new_id, self.random, self.report = new_id, random, report
         self.state = PartitionState()
@@ -72,11 +72,8 @@ class Journal:
         """Is the head on its way from one value to another?"""
         self.closed_before = True
         """Had the tenure before ours closed, when we opened?"""
-        self.bytes_since_image = 0
-        self.image_bytes = 0
-        self.serial = 0
-
-    # -- opening ----------------------------------------------------------------------------------
+        self.bytes = 0
+        """So many of the journal are behind the image that it was read from."""
 
     async def open(self, node: str, at_ms: Callable[[], int], *, followed: bool = False) -> None:
         """Become the owner: everything committed so far is in `state`, and nobody else can commit from now on.
@@ -142,7 +139,7 @@ class Journal:
         self.state, self.head = state, head
         self.slot, self.tail, self.openings = head.first, None, set()
         self.seen, self.damaged_at = {state.last_id}, None
-        self.bytes_since_image, self.image_bytes = 0, ref.size_bytes if ref else 0
+        self.bytes = 0
         return True
 
     async def follow(self) -> None:
@@ -210,7 +207,7 @@ class Journal:
         self.state.apply(record, self.slot)
         self.tail = (self.slot, stored)
         self.slot += 1
-        self.bytes_since_image += len(stored)
+        self.bytes += len(stored)
 
     async def _confirm_tail(self) -> bool:
         """Write the last replayed record again: its writer may have left it without a backup.
@@ -231,7 +228,7 @@ class Journal:
     async def _claim(self, opening: str) -> bool:
         """From the head that the replay began with, to the same with our opening: what was read still stands."""
         head = Head(self.head.formation, self.head.incarnation, self.head.first, self.head.image, opening)
-        return await self._move_head(head)
+        return await self.move_head(head)
 
     async def keep_up(self) -> None:
         """Begin again where the head now is, if it has moved: its owner clears the slots before that, and whoever
@@ -260,8 +257,6 @@ class Journal:
             return True
         return self._moving or stored != self.stored_head
 
-    # -- committing -------------------------------------------------------------------------------
-
     async def commit(self, record: Record) -> None:
         """Make this record the next of the log; `state` has it when this returns.
 
@@ -272,13 +267,13 @@ class Journal:
             raise TenureOver(f"partition {self.partition}: journal slot {self.slot} is another's")
 
     async def _append(self, record: Record) -> bool:
-        stored = self._encode(record)
-        if not await self._write_once(Map.JOURNAL, journal_key(self.slot), stored):
+        stored = self.encode(record)
+        if not await self.write_once(Map.JOURNAL, journal_key(self.slot), stored):
             return False
         self._add(record, stored)
         return True
 
-    async def _write_once(self, map: Map, key: bytes, value: bytes) -> bool:
+    async def write_once(self, map: Map, key: bytes, value: bytes) -> bool:
         """True when this very value is there, with its backups; False when another is. Retries keep the bytes."""
         attempt = 0
         while True:
@@ -302,54 +297,9 @@ class Journal:
         """An earlier try of ours that got through has our record's id, so the very same bytes."""
         return there == value
 
-    # -- images -----------------------------------------------------------------------------------
-
-    def image_is_due(self) -> bool:
-        """Has the journal outgrown the image?"""
-        grown = max(self.image_bytes, self.settings.image_journal_bytes_min)
-        return self.bytes_since_image > grown or self.slot - self.head.first > self.settings.image_journal_slots_max
-
-    async def write_image(self) -> None:
-        """Write the state as it is now, move the head to it, clear what it replaces. Commits may go on meanwhile.
-
-        Raises `TenureOver` if the head was claimed by another.
-        """
-        frozen, since = Frozen(self.state), self.bytes_since_image
-        self.serial += 1
-        ref = await self._write_chunks(frozen, self.state.epoch, self.serial)
-        old = self.head
-        head = Head(old.formation, old.incarnation, frozen.next_slot, ref, old.claim)
-        if not await self._move_head(head):
-            raise TenureOver(f"partition {self.partition}: its head was claimed by another")
-        self.image_bytes = ref.size_bytes
-        self.bytes_since_image -= since
-        self._clear(old, head)
-
-    async def _write_chunks(self, frozen: Frozen, epoch: int, serial: int) -> ImageRef:
-        chunks = 0
-        written: list[bytes] = []
-        for chunk in frozen.chunks(self.settings.chunk_bytes_max, self._encode):
-            if not await self._write_once(Map.IMAGES, chunk_key(epoch, serial, chunks), chunk):
-                raise TenureOver(f"partition {self.partition}: another wrote image {epoch}.{serial}")
-            written.append(chunk)
-            chunks += 1
-        return ImageRef(epoch, serial, chunks, sum(map(len, written)), checksum_of(written))
-
-    def _clear(self, old: Head, new: Head) -> None:
-        """Delete what the new image replaces. Openings stay: a zombie's next slot must never be empty."""
-        slots = [journal_key(n) for n in range(old.first, new.first) if not self._is_fence(n)]
-        self.grid.discard(Map.JOURNAL, self.partition, slots)
-        self.openings = {n for n in self.openings if n >= new.first}
-        if old.image is not None:
-            chunks = [chunk_key(old.image.epoch, old.image.serial, n) for n in range(old.image.chunks)]
-            self.grid.discard(Map.IMAGES, self.partition, chunks)
-
-    def _is_fence(self, slot: int) -> bool:
-        return slot in self.openings
-
-    async def _move_head(self, head: Head) -> bool:
+    async def move_head(self, head: Head) -> bool:
         """Compare-and-set from the head that we know. False: it is another's."""
-        old, new = self.stored_head, self._encode(head)
+        old, new = self.stored_head, self.encode(head)
         attempt, self._moving = 0, True
         try:
             while True:
@@ -367,38 +317,7 @@ class Journal:
         finally:
             self._moving = False
 
-    async def sweep(self) -> None:
-        """Delete what earlier clearings left: slots below the head that are no openings, chunks of no image.
-
-        Only for a tenure that has claimed the head: then no earlier one can make a head of those chunks.
-        """
-        async for page in self.grid.scan(Map.JOURNAL, self.partition):
-            below = [
-                entry for entry in page if len(entry.key) == 8 and int.from_bytes(entry.key, "big") < self.head.first
-            ]
-            self.grid.discard(
-                Map.JOURNAL, self.partition, [entry.key for entry in below if not _is_opening(entry.value)]
-            )
-        stale: list[bytes] = []
-        async for page in self.grid.scan(Map.IMAGES, self.partition):
-            stale += [entry.key for entry in page if self._is_stale_chunk(entry.key)]
-        self.grid.discard(Map.IMAGES, self.partition, stale)
-
-    def _is_stale_chunk(self, key: bytes) -> bool:
-        chunk = split_chunk_key(key)
-        if chunk is None or chunk[0] > self.state.epoch:
-            return False
-        named = self.head.image
-        return chunk[0] < self.state.epoch and (named is None or chunk[:2] != (named.epoch, named.serial))
-
     async def pause(self, attempt: int) -> None:
         """Wait before trying again: longer each time, and never in step with others."""
         longest = min(self.settings.retry_pause_max_s, self.settings.retry_pause_s * 2 ** min(attempt - 1, 16))
         await trio.sleep(longest * (0.5 + self.random.random() / 2))
-
-
-def _is_opening(stored: bytes) -> bool:
-    try:
-        return decode(stored, Record).kind == RecordKind.OPENING
-    except (Undecodable, UnreadableFormat):
-        return True

@@ -55,7 +55,7 @@ class Sweeping:
                     raise TenureOver(f"partition {tenure.partition}: its head is no longer ours")
                 sweeps += 1
                 if sweeps % SWEEPS_A_CLEARING == 2:
-                    await tenure.journal.sweep()
+                    await tenure.images.sweep()
                     tenure.state.forget_expired(tenure.host.now_ms())
             except GridError:
                 pause_s = min(pause_s, self.settings.retry_pause_max_s)

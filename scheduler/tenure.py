@@ -24,6 +24,7 @@ from tenure.scheduler.forgetting import Forgetting
 from tenure.scheduler.grid.port import Map
 from tenure.scheduler.heard import Heard
 from tenure.scheduler.host import Host
+from tenure.scheduler.imaging import Imaging
 from tenure.scheduler.inlanes import InLanes, is_passed
 from tenure.scheduler.journal import Journal, TenureOver
 from tenure.scheduler.lives import Lives
@@ -64,11 +65,11 @@ class Tenure:
         self.failing = Failing(self)
         self.dead_letters = DeadLetters(self)
         self.stopping = Stopping(self)
+        self.images = Imaging(journal)
         self._wake = trio.Event()
         self._closing: str | None = None
         self._draining = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
-        self._image_running = False
 
     # -- hints from outside -----------------------------------------------------------------------
 
@@ -164,7 +165,8 @@ class Tenure:
             self.suspicion.begin()
 
     async def _serve(self) -> None:
-        lives, run_ready, fences = self.lives, self.running.run_ready, self.turns.fences
+        lives, images, fences = self.lives, self.images, self.turns.fences
+        run_ready = self.running.run_ready
         while True:
             self._wake = trio.Event()
             self.definitions.reconcile()
@@ -177,8 +179,8 @@ class Tenure:
             await run_ready()
             if self.turns.draft.wanted:
                 await self.commit()
-                if self._closing is None and self.journal.image_is_due():
-                    self._start_image()
+                if self._closing is None and images.is_due():
+                    images.start(self.start)
             elif self._closing is not None and not self.running.is_at_work():
                 return
             elif not lives.readied:
@@ -236,17 +238,6 @@ class Tenure:
         for id in (*draft.changed, *draft.done, *draft.gone):
             if id not in readied and (live := by_id.get(id)) is not None:
                 settle(live)
-
-    def _start_image(self) -> None:
-        if not self._image_running:
-            self._image_running = True
-            self.start(self._write_image)
-
-    async def _write_image(self) -> None:
-        try:
-            await self.journal.write_image()
-        finally:
-            self._image_running = False
 
     async def _finish(self) -> None:
         """The end of a tenure that was closed: nothing runs, all is committed; say who may go on."""

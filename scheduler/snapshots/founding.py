@@ -13,6 +13,7 @@ import trio
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.image import Frozen
+from tenure.scheduler.imaging import write_chunks
 from tenure.scheduler.journal import Journal
 from tenure.scheduler.keys import HEAD
 from tenure.scheduler.snapshots.errors import NotRestorable
@@ -59,7 +60,7 @@ class Founding(Journal):
         state.epoch, state.owner, state.last_id = fenced.epoch, fenced.owner, fenced.last_id
         state.next_slot, state.closed_for = fenced.next_slot, ""
         # One who opened after our fence has the same epoch, and may write images too.
-        ref = await self._write_chunks(Frozen(state), state.epoch, self.random.getrandbits(31))
+        ref = await write_chunks(self, Frozen(state), state.epoch, self.random.getrandbits(31))
         await self._take_head(Head(formation, incarnation, state.next_slot, ref, state.last_id))
 
     async def _take_head(self, head: Head) -> None:

@@ -23,6 +23,7 @@ from tenure.scheduler.cluster import find_or_form
 from tenure.scheduler.grid.memory import MemoryCluster
 from tenure.scheduler.grid.port import Map
 from tenure.scheduler.host import Host
+from tenure.scheduler.imaging import Imaging
 from tenure.scheduler.journal import Journal
 from tenure.scheduler.node import Node
 from tenure.scheduler.wire import Definition, JobRecord, Record, RecordKind, Status, encode
@@ -108,7 +109,8 @@ async def measure_opening(jobs: int) -> dict[str, float | bool]:
         await journal.open(host.node, now_ms)
         times_s.append(time.process_time() - began_s)
     exact = all(len(journal.state.jobs) == jobs for journal in journals)
-    return {"open_s": min(times_s), "open_jobs": jobs, "open_bytes": journals[-1].image_bytes, "exact": exact}
+    image = journals[-1].head.image
+    return {"open_s": min(times_s), "open_jobs": jobs, "open_bytes": image.size_bytes if image else 0, "exact": exact}
 
 
 # -- filling a grid -------------------------------------------------------------------------------
@@ -136,7 +138,7 @@ async def _fill(cluster: MemoryCluster, jobs: int) -> tuple[int, dict[int, list[
             await journal.commit(_record(host, journal, RecordKind.TURNS, dict.fromkeys(group, record)))
             for id in group:
                 await grid.put_if_absent(Map.JOBS, partition, id.encode(), definition)
-        await journal.write_image()
+        await Imaging(journal).write()
         await journal.commit(_record(host, journal, RecordKind.CLOSING, {}))
     grid.close()
     return len(state), places

@@ -13,6 +13,7 @@ from tenure.scheduler.cutting import Capture, Cutting
 from tenure.scheduler.draft import Draft
 from tenure.scheduler.grid.memory import Faults
 from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.imaging import Imaging
 from tenure.scheduler.inlanes import InLanes, Slot
 from tenure.scheduler.journal import Journal
 from tenure.scheduler.sweeping import Sweeping
@@ -63,8 +64,8 @@ async def _overwrite(self: Journal, map: Map, key: bytes, value: bytes) -> None:
     await self.grid.set(map, self.partition, key, value)
 
 
-@_replaced("fences", Journal, "_is_fence")
-def _clear_openings_too(self: Journal, slot: int) -> bool:
+@_replaced("fences", Imaging, "_is_fence")
+def _clear_openings_too(self: Imaging, slot: int) -> bool:
     return False
 
 
@@ -83,7 +84,7 @@ def _take_any_record(self: Journal, record: Record) -> bool:
     return True
 
 
-@_replaced("record-identity", Journal, "_write_once")
+@_replaced("record-identity", Journal, "write_once")
 async def _take_any_for_mine(self: Journal, map: Map, key: bytes, value: bytes) -> bool:
     attempt = 0
     while True:

@@ -8,6 +8,7 @@ import trio
 from tenure.scheduler.cluster import find_or_form
 from tenure.scheduler.grid.memory import MemoryCluster
 from tenure.scheduler.grid.port import Grid
+from tenure.scheduler.imaging import Imaging
 from tenure.scheduler.journal import Journal
 from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.wire import Record, RecordKind
@@ -43,7 +44,7 @@ async def test_a_follower_is_not_left_behind_in_a_slot_that_was_cleared(
     assert follower.slot == owner.slot
     for _ in range(3):
         await owner.commit(Record(owner.new_id(), "", RecordKind.TURNS, 1, "a", 0))
-    await owner.write_image()
+    await Imaging(owner).write()
     await trio.sleep(1)  # for the slots to be gone
     await owner.commit(Record(owner.new_id(), "", RecordKind.CLOSING, 1, "a", 0, "b"))
     await follower.follow()

@@ -4,6 +4,7 @@ import pytest
 
 from tenure.scheduler.errors import PartitionLost
 from tenure.scheduler.grid.port import Map
+from tenure.scheduler.imaging import Imaging
 from tenure.scheduler.journal import Journal, TenureOver
 from tenure.scheduler.keys import HEAD, chunk_key, journal_key
 from tenure.scheduler.wire import Head, Record, RecordKind, encode
@@ -30,8 +31,9 @@ async def test_a_slot_that_nobody_can_read_is_passed_over_and_stays(bench: Bench
     assert second.state.epoch == 2
     assert (await bench.record(second.slot - 1)).after == last  # type: ignore[union-attr]
     await commit(second)
-    await second.write_image()
-    await second.sweep()
+    images = Imaging(second)
+    await images.write()
+    await images.sweep()
     assert await bench.grid().get(Map.JOURNAL, P, journal_key(damaged)) == RUBBISH
 
 
@@ -60,7 +62,7 @@ async def test_a_head_that_is_gone_or_of_another_cluster_is_no_new_partition(ben
 async def test_an_image_that_is_not_whole_is_not_taken_for_one(bench: Bench) -> None:
     first = await bench.opened_journal()
     await commit(first)
-    await first.write_image()
+    await Imaging(first).write()
     await bench.grid().set(Map.IMAGES, P, chunk_key(1, 1, 0), RUBBISH)
     with pytest.raises(PartitionLost, match="not whole"):
         await bench.journal(lost_after_s=3).read()
@@ -70,15 +72,16 @@ async def test_a_zombie_is_refused_at_its_next_commit_also_when_its_slots_were_c
     zombie = await bench.opened_journal()
     await commit(zombie)
     owner = await bench.opened_journal()
+    images = Imaging(owner)
     for _ in range(3):
         await commit(owner)
-        await owner.write_image()
+        await images.write()
     assert not await zombie.still_ours()
     assert await owner.still_ours()
     with pytest.raises(TenureOver):
         await commit(zombie)
     with pytest.raises(TenureOver):
-        await zombie.write_image()
+        await Imaging(zombie).write()
     third = await bench.opened_journal()
     assert third.state.epoch == 3
     assert third.head.formation == FORMATION
@@ -100,12 +103,12 @@ async def test_an_opening_that_was_passed_over_still_stands_before_a_zombies_nex
         await journal.read()
     await staler.follow()
     await commit(zombie)
-    await zombie.write_image()
+    await Imaging(zombie).write()
     assert await half_opened(staler)
     assert await half_opened(stale)
     assert stale.slot - 1 == zombie.slot
     owner = await bench.opened_journal()
     assert zombie.slot in owner.openings
-    await owner.write_image()
+    await Imaging(owner).write()
     with pytest.raises(TenureOver):
         await commit(zombie)
