@@ -50,8 +50,6 @@ class NodeInfo(Struct, frozen=True):
     """Job types and versions that it knows."""
     draining: bool = False
     allows_pickled: bool = False
-    format: int = 1
-    """Not used: see `reads`."""
     pid: int = 0
     name: str = ""
     owned: tuple[int, ...] = ()

@@ -10,45 +10,30 @@ from typing import Any, Protocol
 
 import trio
 
-from tenure.scheduler.assignment import ASSIGNMENT, NODE_PREFIX, RULES, Assignment, NodeInfo, assign, runs_all
-from tenure.scheduler.cluster import MARKER, Cluster
+from tenure.scheduler.assignment import ASSIGNMENT, Assignment, NodeInfo, assign, runs_all
+from tenure.scheduler.cluster import Cluster
 from tenure.scheduler.errors import TenureError, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.handoffs import Handoffs
 from tenure.scheduler.heard import Heard
 from tenure.scheduler.host import Host
-from tenure.scheduler.load import Meter
-from tenure.scheduler.orders import ORDER_PREFIX, Order
+from tenure.scheduler.lookout import Lookout, Neighbours
+from tenure.scheduler.orders import Order, order_key
+from tenure.scheduler.presence import Presence
 from tenure.scheduler.serving import Serving
-from tenure.scheduler.snapshots.request import REQUEST
 from tenure.scheduler.tenure import Tenure
 from tenure.scheduler.wire import decode, encode
 
-__all__ = ["Listening", "Neighbours", "Node"]
+__all__ = ["Listening", "Node"]
 
 LEADER_PATIENCE_BEATS = 8
 CUTS_AT_ONCE, CUTS_PAUSE_S = 8, 0.02
-LATENESS_FADES, LATENESS_SHARED = 0.8, 4
-"""By how much our own lateness counts less with each beat; and how many times of it others are forgiven."""
-FORGET_AFTER = 4
-"""A heart that stood still for so many times `gone_after_s` is no longer listed; it may come back."""
 
 
 class Listening(Protocol):
     """What brings hints to a node for as long as it is open (see `tenure.listeners`)."""
 
     def __call__(self, node: "Node") -> AbstractAsyncContextManager[None]: ...
-
-
-class Neighbours(Protocol):
-    """Knows more of the processes beside this one than that their hearts stand still."""
-
-    host: str
-    born: int
-
-    def is_gone(self, node: NodeInfo) -> bool:
-        """Has it certainly ended?"""
-        ...
 
 
 class Node:
@@ -61,10 +46,9 @@ class Node:
         *,
         name: str = "",
         pid: int = 0,
-        neighbours: "Neighbours | None" = None,
+        neighbours: Neighbours | None = None,
     ) -> None:
         self.host, self.settings, self.grid = host, host.settings, host.grid
-        self.name, self.pid, self.neighbours = name, pid, neighbours
         self.tenures: dict[int, Tenure] = {}
         """The partitions that are open here."""
         self.heard: dict[int, Heard] = {}
@@ -80,31 +64,22 @@ class Node:
         """It ends when that is done."""
         self.told_to_leave = trio.Event()
         """Somebody wants this node to go (see `tenure.scheduler.orders`)."""
-        self.beaten_s = -math.inf
-        """When the grid has last taken a heartbeat, on trio's clock."""
         self.refused: UnreadableFormat | None = None
         """Why this node can't stay."""
+        self.presence = Presence(self, name, pid, neighbours)
+        self._lookout = Lookout(host, neighbours)
         self._listening = listening
         self.handoffs = Handoffs(self)
         self._serving: dict[int, Serving] = {}
-        self._beats: dict[str, tuple[int, float]] = {}
-        self._beat = 0
-        self._beat_key, self._order_key = NODE_PREFIX + host.node.encode(), ORDER_PREFIX + host.node.encode()
-        self._meter = Meter(host, self.tenures)
         host.live_nodes = lambda: tuple(self.nodes.values())
-        self._late_s = 0.0
-        """How late we were ourselves of late."""
         self._disagreed = 0
         self._published = 0
         self._overruled_s = -math.inf
-        self._since_s: dict[int, float] = {}
         self._nursery: trio.Nursery | None = None
         self._look = trio.Event()
         self._drained = trio.Event()
         self._heard: frozenset[str] = frozenset()
         self._cluster: Cluster | None = None
-
-    # -- life -------------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until drained; started once others can see it. Cancelling is a crash: others take over.
@@ -114,7 +89,7 @@ class Node:
         """
         async with self._listening(self), trio.open_nursery() as nursery:
             self._nursery = nursery
-            await nursery.start(self._keep_beating)
+            await nursery.start(self.presence.run)
             task_status.started()
             await self._follow()
             nursery.cancel_scope.cancel()
@@ -138,99 +113,26 @@ class Node:
             if partitions is None or partition in partitions:
                 serving.scope.cancel()
 
-    # -- the beat ---------------------------------------------------------------------------------
-
-    async def _keep_beating(self, *, task_status: trio.TaskStatus[None]) -> None:
-        ttl_s = max(60.0, 20 * self.settings.gone_after_s)
-        seen = False
-        while True:
-            self._beat += 1
-            self._meter.measure()
-            try:
-                await self.grid.set(Map.NODES, 0, self._beat_key, encode(self.info()), ttl_s=ttl_s)
-                self.beaten_s = trio.current_time()
-                if not seen:
-                    seen = True
-                    task_status.started()
-            except GridError:
-                pass
-            await trio.sleep(self.settings.heartbeat_s)
-
     async def _take_leave(self) -> None:
         # Without it the others would wait for our heart to stop; a hint, like all of this.
         try:
-            await self.grid.delete(Map.NODES, 0, self._beat_key)
+            await self.presence.stop()
             if self.told_to_leave.is_set():
-                await self.grid.delete(Map.NODES, 0, self._order_key)
+                await self.grid.delete(Map.NODES, 0, order_key(self.host.node))
         except GridError:
             pass
 
-    def info(self) -> NodeInfo:
-        """What this node says of itself."""
-        return NodeInfo(
-            self.host.node,
-            self._beat,
-            host=self.neighbours.host if self.neighbours is not None else "",
-            born=self.neighbours.born if self.neighbours is not None else 0,
-            member=self.grid.ownership().paired or "",
-            types={type.name: type.version for type in self.host.registry},
-            draining=self.draining,
-            allows_pickled=self.settings.allow_pickled_jobs,
-            pid=self.pid,
-            name=self.name,
-            owned=tuple(self.tenures),
-            lost=tuple(self.lost),
-            follows=self.assignment.version,
-            load=self._meter.load,
-            reads=self.host.formats.reads,
-            rules=RULES,
-            version=self.host.version,
-            place=next((launcher.place for launcher in self.host.launchers.values()), ""),
-            unfit=tuple(self.host.unfit),
-            cuts=True,
-        )
-
-    async def _see_nodes(self) -> None:
-        """Who is alive: whose beat has moved within `gone_after_s` of our own clock."""
-        nodes: dict[str, NodeInfo] = {}
-        declared = 0
-        async for page in self.grid.scan(Map.NODES, 0):
-            for entry in page:
-                if entry.key == MARKER:
-                    self._see_cluster(entry.value)
-                if entry.key == REQUEST and self.host.snapshots.hear(entry.value):
-                    self.start(self._hear_of_snapshot)
-                if entry.key.startswith(NODE_PREFIX):
-                    try:
-                        info = decode(entry.value, NodeInfo)
-                    except TenureError:
-                        continue
-                    nodes[info.id] = info
-                elif entry.key == self._order_key:
-                    self._heed(entry.value)
-                elif entry.key == MARKER:
-                    declared = _declared(entry.value)
-        live, silent = {}, []
-        now_s = trio.current_time()  # after the scan: it may have taken long, and we been frozen meanwhile
-        # Where we are late ourselves, as on a machine that has too much to do, others may well be too.
-        patience_s = self.settings.gone_after_s + LATENESS_SHARED * self._late_s
-        for id, info in nodes.items():
-            beat, since_s = self._beats.get(id, (-1, now_s))
-            if info.beat != beat:
-                since_s = now_s
-                self._beats[id] = (info.beat, now_s)
-            if self.neighbours is not None and self.neighbours.is_gone(info):
-                silent.append(id)
-            elif now_s - since_s < patience_s:
-                live[id] = info
-            elif now_s - since_s >= FORGET_AFTER * patience_s:
-                silent.append(id)
-        live[self.host.node] = self.info()
-        self.nodes = live
-        self._heed_format(declared)
-        for id in silent:
-            if id != self.host.node:
-                await self._forget(id)
+    async def _see(self) -> None:
+        seen = await self._lookout.look()
+        if seen.order is not None:
+            self._heed(seen.order)
+        if seen.request is not None and self.host.snapshots.hear(seen.request):
+            self.start(self._hear_of_snapshot)
+        if seen.cluster is not None:
+            self._cluster = seen.cluster
+        self.nodes = seen.live | {self.host.node: self.presence.info()}
+        self._heed_format(seen.cluster)
+        await self._lookout.forget(seen.silent)
 
     def _heed(self, order: bytes) -> None:
         try:
@@ -243,7 +145,7 @@ class Node:
             self.told_to_leave.set()
         self.draining = self.leaving or found.drain
 
-    def _heed_format(self, declared: int) -> None:
+    def _heed_format(self, cluster: Cluster | None) -> None:
         """Write what the cluster declares from now on; a node that can't read that has no business here."""
         formats = self.host.formats
         readers: dict[int, list[str]] = {}
@@ -251,17 +153,12 @@ class Node:
             for number in info.reads:
                 readers.setdefault(number, []).append(id)
         formats.readers = readers
-        if declared:
+        if cluster is not None:
             try:
-                formats.declare(declared)
+                formats.declare(cluster.format)
             except UnreadableFormat as error:
                 self.refused = error
                 self.draining = self.leaving = True
-    def _see_cluster(self, stored: bytes) -> None:
-        try:
-            self._cluster = decode(stored, Cluster)
-        except TenureError:
-            pass
 
     def _belongs(self) -> bool:
         """May partitions be open? Not while a snapshot is being restored; then we belong to what came of it."""
@@ -286,20 +183,11 @@ class Node:
             if n % CUTS_AT_ONCE == 0:
                 await trio.sleep(CUTS_PAUSE_S)
 
-    async def _forget(self, id: str) -> None:
-        self._beats.pop(id, None)
-        try:
-            await self.grid.delete(Map.NODES, 0, NODE_PREFIX + id.encode())
-        except GridError:
-            pass  # at the next beat, then
-
-    # -- the assignment ---------------------------------------------------------------------------
-
     async def _follow(self) -> None:
         while not (self.leaving and not self._serving and self._is_handed_over()):
             self._look = trio.Event()
             try:
-                await self._see_nodes()
+                await self._see()
                 await self._settle_assignment()
             except GridError:
                 pass
@@ -314,8 +202,7 @@ class Node:
         due_s = trio.current_time() + self.settings.heartbeat_s
         with trio.move_on_at(due_s) as rest:
             await self._look.wait()
-        late_s = trio.current_time() - due_s if rest.cancelled_caught else 0.0
-        self._late_s = max(late_s, LATENESS_FADES * self._late_s)
+        self._lookout.late(trio.current_time() - due_s if rest.cancelled_caught else 0.0)
 
     def _others(self) -> bool:
         return any(not node.draining for id, node in self.nodes.items() if id != self.host.node)
@@ -410,11 +297,3 @@ class Node:
     def is_alive(self, id: str) -> bool:
         """Has this node's heart been heard lately?"""
         return id in self.nodes
-
-
-def _declared(stored: bytes) -> int:
-    """The format that the cluster's marker declares; 0: it can't be read."""
-    try:
-        return decode(stored, Cluster).format
-    except TenureError:
-        return 0

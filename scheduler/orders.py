@@ -11,10 +11,7 @@ from msgspec import Struct
 from tenure.scheduler.grid.port import Grid, Map
 from tenure.scheduler.wire import encode
 
-__all__ = ["ORDER_PREFIX", "Order", "give_order"]
-
-ORDER_PREFIX = b"order/"
-"""What the keys of orders begin with."""
+__all__ = ["Order", "give_order", "order_key"]
 
 ORDER_LIFETIME_S = 3600.0
 """An order that nobody is there to follow goes by itself."""
@@ -29,6 +26,11 @@ class Order(Struct, frozen=True, kw_only=True):
     """Hand everything over, and stay. An order with neither takes that back."""
 
 
+def order_key(node: str) -> bytes:
+    """Where orders to this node are."""
+    return b"order/" + node.encode()
+
+
 async def give_order(grid: Grid, node: str, order: Order) -> None:
     """Returns once it is stored. Raises `GridError`."""
-    await grid.set(Map.NODES, 0, ORDER_PREFIX + node.encode(), encode(order), ttl_s=ORDER_LIFETIME_S)
+    await grid.set(Map.NODES, 0, order_key(node), encode(order), ttl_s=ORDER_LIFETIME_S)

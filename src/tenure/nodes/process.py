@@ -296,7 +296,7 @@ async def _give_up_starting(stop: trio.Event, started: trio.Event, whole: trio.C
 
 async def _is_well(node: Node) -> bool:
     await trio.lowlevel.checkpoint()
-    return trio.current_time() - node.beaten_s < WELL_S
+    return trio.current_time() - node.presence.beaten_s < WELL_S
 
 
 async def _first_of(*events: trio.Event) -> None:

@@ -16,6 +16,7 @@ from tenure.scheduler.handoffs import Handoffs
 from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import Job, JobType, Registry
 from tenure.scheduler.node import Node
+from tenure.scheduler.presence import Presence
 from tenure.scheduler.serving import Serving
 from tenure.scheduler.settings import NodeSettings
 
@@ -182,8 +183,8 @@ async def test_what_is_not_handed_over_yet_is_still_heard_of(
 async def test_a_drained_node_hands_over_everything_also_to_one_that_never_says_what_it_knows(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Node.info
-    monkeypatch.setattr(Node, "info", lambda self: msgspec.structs.replace(real(self), follows=0))
+    real = Presence.info
+    monkeypatch.setattr(Presence, "info", lambda self: msgspec.structs.replace(real(self), follows=0))
     async with nodes() as crew:
         first, second = await crew.add("a"), await crew.add("b")
         await until(lambda: len(first.tenures) + len(second.tenures) == PARTITIONS)
