@@ -2,7 +2,7 @@
 
 Everything a client says goes through the lanes to the partition concerned, so it is ordered, stored and
 applied once; definitions change by compare-and-set. Here messages are checked and become envelopes; `sending` stores
-them, `asking` waits for answers, `directory` sees to definitions.
+them, `asking` waits for answers, `defining` changes definitions, `directory` looks up.
 """
 
 import math
@@ -18,6 +18,7 @@ from msgspec import Raw
 from tenure.scheduler.allegiance import Allegiance
 from tenure.scheduler.asking import Asking
 from tenure.scheduler.cluster import find
+from tenure.scheduler.defining import Defining
 from tenure.scheduler.directory import Directory
 from tenure.scheduler.elapsed import Elapsed
 from tenure.scheduler.errors import Mistake, NotDone, TooLarge, UnreadableFormat, WrongType
@@ -25,6 +26,7 @@ from tenure.scheduler.formats import Formats
 from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.jobtype import Registry, registry
 from tenure.scheduler.keys import checked_address, client_partition, partition_of
+from tenure.scheduler.known_types import KnownTypes
 from tenure.scheduler.sending import Sending
 from tenure.scheduler.settings import ClientSettings
 from tenure.scheduler.topic import Topic
@@ -58,6 +60,8 @@ class GridClient:
         self.partition_count = grid.partition_count
         self.elapsed = Elapsed(now_ms)
         self.allegiance = Allegiance(grid, self.elapsed.now_s, nursery)
+        self.known_types = KnownTypes(self)
+        self.defining = Defining(self)
         self.directory = Directory(self)
         self.sending = Sending(self, nursery)
         self._send = self.sending.send
@@ -86,8 +90,8 @@ class GridClient:
             addresses = {to for to, _ in pairs}
         except (TypeError, ValueError):
             raise Mistake("publish_many takes pairs: a job's id or a Topic, and a message") from None
-        if self.directory.checks_types():
-            await self.directory.learn_types(to for to in addresses if not isinstance(to, Topic))
+        if self.known_types.check_anything():
+            await self.known_types.learn(to for to in addresses if not isinstance(to, Topic))
         names = None if ids is None else list(ids)
         if names is not None and len(names) != len(pairs):
             raise Mistake(f"{len(pairs)} messages and {len(names)} ids: there must be as many of both")
@@ -107,7 +111,7 @@ class GridClient:
         await self._send([(name, message)] * len(envelopes), envelopes, deadline_s)
 
     def _envelopes(self, pairs: list[tuple[str | Topic, Any]], ids: list[str] | None) -> list[tuple[int, Envelope]]:
-        count, limit, known = self.partition_count, self.settings.message_bytes_max, self.directory.known_types
+        count, limit, known = self.partition_count, self.settings.message_bytes_max, self.known_types.by_job
         checks = bool(known)
         places: dict[str | Topic, tuple[int, str, int]] = {}
         made = []
@@ -144,9 +148,9 @@ class GridClient:
         Raises `UnknownJob`, `JobFailed`, or `NotDone` after the deadline (the turn may still run).
         """
         body = self._body(checked_address(to), message)
-        if self.directory.checks_types():
-            await self.directory.learn_types({to})
-            if (type := self.directory.known_types.get(to)) is not None:
+        if self.known_types.check_anything():
+            await self.known_types.learn({to})
+            if (type := self.known_types.by_job.get(to)) is not None:
                 type.check_message(bytes(body), to)
         envelope = Envelope(to, body, Kind.MESSAGE, id)
         return _decode(await self.question(partition_of(to, self.partition_count), envelope, deadline_s))

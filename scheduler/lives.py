@@ -1,6 +1,6 @@
 """The jobs of a partition that are in memory, and which of them may have something to run.
 
-    record (committed) ──of──► Live: its queue, its object, what its turns have changed ──► forgotten, when it rests
+record (committed) ──of──► Live: its queue, its object, what its turns have changed ──► forgotten, when it rests
 """
 
 from collections.abc import Iterator

@@ -37,7 +37,7 @@ async def schedule_snapshots(
     id = job_of(url)
     wish = {"every_s": every_s, "keep": _checked(keep)}
     try:
-        await client.directory.schedule(JOB_TYPE, id, {"url": url}, deadline_s=deadline_s)
+        await client.defining.schedule(JOB_TYPE, id, {"url": url}, deadline_s=deadline_s)
         await client.ask(id, wish, deadline_s=deadline_s)
     except UnknownJob as error:  # it was being removed
         raise TenureError(f"{error}; schedule it again") from error
@@ -46,7 +46,7 @@ async def schedule_snapshots(
 
 async def unschedule_snapshots(client: "GridClient", url: str, *, deadline_s: float | None = None) -> None:
     """See `Client.unschedule_snapshots`."""
-    await client.directory.want(job_of(url), "removed", deadline_s=deadline_s)
+    await client.defining.want(job_of(url), "removed", deadline_s=deadline_s)
 
 
 async def snapshots(url: str) -> list[dict[str, Any]]:

@@ -43,7 +43,7 @@ async def schedule(client: GridClient, job_type: str, ids: Iterable[str]) -> Non
     """These jobs, started: each has answered a question."""
 
     async def one(id: str) -> None:
-        await client.directory.schedule(job_type, id, {})
+        await client.defining.schedule(job_type, id, {})
         await client.state(id)
 
     await each(ids, one)

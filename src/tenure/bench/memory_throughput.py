@@ -63,7 +63,7 @@ async def measure(job_type: str, messages: int) -> dict[str, float | bool]:
         ids = [f"job-{n}" for n in range(JOBS)]
         async with trio.open_nursery() as nursery:
             for id in ids:
-                nursery.start_soon(client.directory.schedule, job_type, id, {"total": 0})
+                nursery.start_soon(client.defining.schedule, job_type, id, {"total": 0})
         await _publish(client, ids, WARM_UP)
         before = await total_of(client, ids)
         began_s, began_cpu_s = time.perf_counter(), time.process_time()

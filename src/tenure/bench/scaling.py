@@ -56,7 +56,7 @@ async def measure_autoscale() -> dict[str, Any]:
     async with _own_state(), fresh_cluster(nodes=1, settings=settings) as (_, client):
         ids = [f"job-{n}" for n in range(2 * JOBS)]
         await schedule(client, "bench-waiter", ids)
-        await client.directory.schedule("autoscaler", "node", _autoscaler())
+        await client.defining.schedule("autoscaler", "node", _autoscaler())
         calm, step = Load(client, ids[:JOBS], CALM_PER_S), Load(client, ids[JOBS:], STEP_PER_S)
         ended = trio.Event(), trio.Event()
         watch = _Watch(client)

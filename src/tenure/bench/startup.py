@@ -44,7 +44,7 @@ async def measure_startup() -> dict[str, Any]:
                 HazelcastGrid.connect(replace(parse_cluster(address), backups=0)) as grid,
                 open_client(grid, registry=registry, now_ms=wall_clock_ms) as client,
             ):
-                await client.directory.schedule("bench-counter", "first", {})
+                await client.defining.schedule("bench-counter", "first", {})
                 answer = await client.ask("first", {"n": 1})
                 answered_s = time.perf_counter() - began_s
         finally:

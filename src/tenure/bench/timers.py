@@ -21,7 +21,7 @@ async def measure_timers(timers: int = 10_000, *, nodes: int = 1) -> dict[str, A
         ids = [f"alarm-{n}" for n in range(timers)]
 
         async def schedule(id: str) -> None:
-            await client.directory.schedule("bench-alarm", id, {})
+            await client.defining.schedule("bench-alarm", id, {})
 
         await each(ids, schedule)
         due_ms = now_ms() + round(LEAD_S * 1000)

@@ -63,7 +63,7 @@ def pause(*selector: str, dry_run: DryRun = False, connection: Connection = USUA
     dry_run
         Only print the jobs that are meant.
     """
-    return _change(selector, dry_run, connection, "paused", lambda client, id: client.directory.want(id, "paused"))
+    return _change(selector, dry_run, connection, "paused", lambda client, id: client.defining.want(id, "paused"))
 
 
 def resume(*selector: str, dry_run: DryRun = False, connection: Connection = USUAL_CONNECTION) -> int:
@@ -76,7 +76,7 @@ def resume(*selector: str, dry_run: DryRun = False, connection: Connection = USU
     dry_run
         Only print the jobs that are meant.
     """
-    return _change(selector, dry_run, connection, "resumed", lambda client, id: client.directory.want(id, "running"))
+    return _change(selector, dry_run, connection, "resumed", lambda client, id: client.defining.want(id, "running"))
 
 
 def cancel(*selector: str, dry_run: DryRun = False, connection: Connection = USUAL_CONNECTION) -> int:

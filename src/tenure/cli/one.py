@@ -44,7 +44,7 @@ def schedule(
         async with connected(connection) as client:
             if not connection.app:
                 await borrow_type(client, type)
-            await client.directory.schedule(type, id, given)
+            await client.defining.schedule(type, id, given)
             if not connection.app:
                 await _check_started(client, id)
 
@@ -64,7 +64,7 @@ def unschedule(id: str, /, *, connection: Connection = USUAL_CONNECTION) -> int:
 
     async def run() -> None:
         async with connected(connection) as client:
-            await client.directory.want(id, "removed")
+            await client.defining.want(id, "removed")
 
     _run(run)
     _done(connection, {"unscheduled": id}, f"Job {id} is removed.")

@@ -192,9 +192,9 @@ async def _checked(client: "GridClient", lines: list[Line], outcome: Outcome) ->
 
     from tenure.scheduler.errors import Mistake
 
-    if client.directory.checks_types():
-        await client.directory.learn_types({line.to for line in lines})
-    known, limit, good = client.directory.known_types, client.settings.message_bytes_max, []
+    if client.known_types.check_anything():
+        await client.known_types.learn({line.to for line in lines})
+    known, limit, good = client.known_types.by_job, client.settings.message_bytes_max, []
     for line in lines:
         try:
             body = msgspec.msgpack.encode(line.message)

@@ -27,7 +27,7 @@ AT_ONCE_MAX = 64
 async def schedule(
     client: GridClient, job_type: JobTarget, id: str, parameters: Mapping[str, Any], timeout_s: float | None
 ) -> None:
-    await client.directory.schedule(job_type, id, dict(parameters), deadline_s=timeout_s)
+    await client.defining.schedule(job_type, id, dict(parameters), deadline_s=timeout_s)
 
 
 async def schedule_many(client: GridClient, jobs: Iterable[JobSpec], timeout_s: float | None) -> None:
@@ -60,18 +60,18 @@ def _checked(spec: Any) -> JobSpec:
 
 async def unschedule(client: GridClient, id: str, missing_ok: bool, timeout_s: float | None) -> None:
     try:
-        await client.directory.want(id, "removed", deadline_s=timeout_s)
+        await client.defining.want(id, "removed", deadline_s=timeout_s)
     except UnknownJob:
         if not missing_ok:
             raise
 
 
 async def pause(client: GridClient, id: str, timeout_s: float | None) -> None:
-    await client.directory.want(id, "paused", deadline_s=timeout_s)
+    await client.defining.want(id, "paused", deadline_s=timeout_s)
 
 
 async def resume(client: GridClient, id: str, timeout_s: float | None) -> None:
-    await client.directory.want(id, "running", deadline_s=timeout_s)
+    await client.defining.want(id, "running", deadline_s=timeout_s)
 
 
 async def cancel(client: GridClient, id: str, timeout_s: float | None) -> None:

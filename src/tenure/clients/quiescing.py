@@ -208,7 +208,7 @@ async def _remove(client: GridClient, ids: list[str], failures: list[TenureError
         nonlocal removed
         async with limiter:
             try:
-                await client.directory.want(id, "removed")
+                await client.defining.want(id, "removed")
                 removed += 1
             except UnknownJob:
                 pass  # it has finished itself meanwhile

@@ -135,7 +135,7 @@ async def _shake(cluster: HazelcastBackend, duration_s: float, random: Random, s
 
 
 async def _schedule(client: GridClient, ids: list[str]) -> None:
-    await _each(ids, SCHEDULES_AT_ONCE, lambda id: client.directory.schedule("account", id, {}))
+    await _each(ids, SCHEDULES_AT_ONCE, lambda id: client.defining.schedule("account", id, {}))
 
 
 async def _settled_ledger(client: GridClient, ids: list[str], sent: dict[tuple[str, str], int]) -> Ledger:

@@ -64,7 +64,7 @@ async def world() -> AsyncIterator[World]:
     node = Node(host, listening)
     async with trio.open_nursery() as nursery, open_client(grid, registry=REGISTRY, now_ms=now_ms) as client:
         await nursery.start(node.run)
-        await client.directory.schedule("plain", "a", {})
+        await client.defining.schedule("plain", "a", {})
         await client.ask("a", 1)
         yield World(cluster, node, client)
         nursery.cancel_scope.cancel()

@@ -40,7 +40,7 @@ class Asking(Workload):
         self.sent = {id: Sent() for id in self.jobs}
         self.answers: dict[str, dict[int, int]] = {id: {} for id in self.jobs}
         for id in self.jobs:
-            await client.directory.schedule("oracle", id, {})
+            await client.defining.schedule("oracle", id, {})
 
     def drives(self) -> list[Drive]:
         return [self._ask, self._ask, self._ask_nobody]

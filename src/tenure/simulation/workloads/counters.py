@@ -69,7 +69,7 @@ class Counters(Workload):
         self.sendings = Sendings()
         self.jobs = [f"count{n}" for n in range(self.random.randint(4, 8))]
         for n, id in enumerate(self.jobs):
-            await client.directory.schedule("counter" if n % 2 else "pacer", id, {})
+            await client.defining.schedule("counter" if n % 2 else "pacer", id, {})
 
     def drives(self) -> list[Drive]:
         return [self._publish] * self.publishers

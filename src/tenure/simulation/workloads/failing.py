@@ -50,8 +50,8 @@ class Failing(Workload):
         self.sendings = Sendings()
         self.jobs = [f"clumsy{n}" for n in range(2)]
         for id in self.jobs:
-            await client.directory.schedule("clumsy", id, {})
-        await client.directory.schedule("witness", "witness", {})
+            await client.defining.schedule("clumsy", id, {})
+        await client.defining.schedule("witness", "witness", {})
 
     def drives(self) -> list[Drive]:
         return [self._publish]

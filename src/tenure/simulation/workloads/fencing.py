@@ -70,7 +70,7 @@ class Fencing(Workload):
         self.sendings = Sendings()
         self.jobs = [f"clerk{n}" for n in range(3)]
         for id in self.jobs:
-            await client.directory.schedule("clerk", id, {})
+            await client.defining.schedule("clerk", id, {})
 
     def drives(self) -> list[Drive]:
         return [self._publish]

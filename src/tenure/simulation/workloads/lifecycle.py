@@ -90,26 +90,26 @@ class Lifecycle(Workload):
 
     async def prepare(self, client: GridClient) -> None:
         self.sent = {f"mayfly{n}": Story() for n in range(2)}
-        await client.directory.schedule("chronicle", "chronicle", {})
+        await client.defining.schedule("chronicle", "chronicle", {})
 
     def drives(self) -> list[Drive]:
         return [lambda client, id=id: self._live(client, id) for id in self.sent]  # type: ignore[misc]
 
     async def _live(self, client: GridClient, id: str) -> None:
-        sent, attempt, directory = self.sent[id], self.world.attempt, client.directory
+        sent, attempt, defining = self.sent[id], self.world.attempt, client.defining
         while self.world.working:
             if sent.lives:
                 # Whatever there was: it was not known to be gone.
-                await self._insist(lambda: directory.want(id, "removed", deadline_s=5.0))
+                await self._insist(lambda: defining.want(id, "removed", deadline_s=5.0))
                 sent.removed.add(sent.lives)
             sent.lives += 1
             born = {"life": sent.lives}
-            await self._insist(lambda born=born: directory.schedule("mayfly", id, born, deadline_s=5.0))  # type: ignore[misc]
+            await self._insist(lambda born=born: defining.schedule("mayfly", id, born, deadline_s=5.0))  # type: ignore[misc]
             for _ in range(self.random.randint(1, 4)):
                 await self._one_message(client, id, sent.lives)
                 if self.random.random() < 0.2:
-                    await attempt(1, lambda: directory.want(id, "paused", deadline_s=4.0))
-                    await attempt(1, lambda: directory.want(id, "running", deadline_s=4.0))
+                    await attempt(1, lambda: defining.want(id, "paused", deadline_s=4.0))
+                    await attempt(1, lambda: defining.want(id, "running", deadline_s=4.0))
                 await self.pause(0.2, 1.0)
 
     async def _insist(self, call: Callable[[], Awaitable[object]]) -> None:

@@ -32,7 +32,7 @@ class Slow(Workload):
         self.sendings = Sendings()
         self.jobs = [f"sloth{n}" for n in range(3)]
         for id in self.jobs:
-            await client.directory.schedule("sloth", id, {})
+            await client.defining.schedule("sloth", id, {})
 
     def drives(self) -> list[Drive]:
         return [self._publish]

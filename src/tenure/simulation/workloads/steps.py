@@ -54,7 +54,7 @@ class Steps(Workload):
         self.sendings = Sendings()
         self.jobs = [f"walker{n}" for n in range(3)]
         for id in self.jobs:
-            await client.directory.schedule("walker", id, {})
+            await client.defining.schedule("walker", id, {})
 
     def drives(self) -> list[Drive]:
         return [self._publish]

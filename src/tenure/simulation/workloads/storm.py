@@ -36,7 +36,7 @@ class Storm(Workload):
         self.sent = {id: Sent() for id in self.jobs}
         self.publishers = [_Publisher() for _ in range(2)]
         for id in self.jobs:
-            await client.directory.schedule("ledger", id, {})
+            await client.defining.schedule("ledger", id, {})
 
     def drives(self) -> list[Drive]:
         return [lambda client, publisher=publisher: self._publish(client, publisher) for publisher in self.publishers]  # type: ignore[misc]

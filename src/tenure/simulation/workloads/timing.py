@@ -90,10 +90,10 @@ class Timing(Workload):
     async def prepare(self, client: GridClient) -> None:
         self.alarms = [f"alarm{n}" for n in range(4)]
         for id in self.alarms:
-            await client.directory.schedule("alarm", id, {"period_s": self.random.choice((0.3, 0.7, 1.3))})
+            await client.defining.schedule("alarm", id, {"period_s": self.random.choice((0.3, 0.7, 1.3))})
         self.bells = [f"bell-{policy}" for policy in ("once", "skip", "all")]
         for id in self.bells:
-            await client.directory.schedule(id, id, {})
+            await client.defining.schedule(id, id, {})
 
     def drives(self) -> list[Drive]:
         return []

@@ -67,9 +67,9 @@ class Topics(Workload):
         self.sendings = Sendings()
         self.readers = [f"reader{n}" for n in range(4)]
         for id in self.readers:
-            await client.directory.schedule("reader", id, {})
+            await client.defining.schedule("reader", id, {})
             await client.state(id)
-        await client.directory.schedule("herald", "herald", {})
+        await client.defining.schedule("herald", "herald", {})
         # The answer is in the cluster, which has no event for us.
         while (await client.directory.topics()).get("news", 0) < len(self.readers):  # noqa: ASYNC110
             await trio.sleep(0.1)
@@ -106,9 +106,9 @@ class Broadcasts(Workload):
         self.sendings = Sendings()
         self.crowd = [f"crowd{n}" for n in range(6)]
         for id in self.crowd:
-            await client.directory.schedule("crowd", id, {})
+            await client.defining.schedule("crowd", id, {})
             await client.state(id)
-        await client.directory.schedule("crier", "crier", {})
+        await client.defining.schedule("crier", "crier", {})
 
     def drives(self) -> list[Drive]:
         return [self._publish]

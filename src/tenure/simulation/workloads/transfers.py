@@ -73,7 +73,7 @@ class Transfers(Workload):
         self.acknowledged: set[int] = set()
         self.jobs = [f"{self.prefix}{n}" for n in range(self.random.randint(3, 6))]
         for id in self.jobs:
-            await client.directory.schedule(self.type_name, id, {})
+            await client.defining.schedule(self.type_name, id, {})
 
     def drives(self) -> list[Drive]:
         return [self._order]

@@ -1,0 +1,193 @@
+"""How a client says what jobs should be: by their definitions, which change by compare-and-set alone."""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from tenure.scheduler.deadline import deadline
+from tenure.scheduler.definitions import NEVER_WAS, removed
+from tenure.scheduler.errors import (
+    DuplicateJob,
+    PickledJobsRefused,
+    TooLarge,
+    UnknownJob,
+    UnknownJobType,
+    WrongType,
+)
+from tenure.scheduler.grid.port import GridError, Map, Unknown
+from tenure.scheduler.jobtype import JobType, pickled_type
+from tenure.scheduler.keys import checked_address, partition_of
+from tenure.scheduler.wire import Definition, decode
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from tenure.scheduler.client import GridClient
+
+__all__ = ["Defining"]
+
+_encode = msgspec.msgpack.Encoder(order="sorted").encode
+
+
+class Defining:
+    """How one client does."""
+
+    def __init__(self, client: "GridClient") -> None:
+        self.client, self.grid, self.settings = client, client.grid, client.settings
+        self._encode = client.formats.encode
+
+    async def schedule(
+        self, job_type: Any, id: str, parameters: dict[str, Any], *, deadline_s: float | None = None
+    ) -> None:
+        """See `Client.schedule`."""
+        type = self._type(job_type)
+        if type.pickled:
+            await self._check_pickled_allowed()
+        encoded = self._parameters(type, parameters)
+        with self._within(deadline_s, f"scheduling job {id!r}"):
+            await self._create(type, checked_address(id), encoded)
+        self.client.known_types.forget(id)
+
+    def _type(self, job_type: Any) -> JobType:
+        found = self.client.registry.of(job_type)
+        if found is not None:
+            return found
+        if not callable(job_type):
+            raise UnknownJobType(f"{job_type!r} is no registered job type")
+        if isinstance(job_type, type):
+            raise UnknownJobType(f"{job_type!r} is not registered: put @tenure.job(…) on it")
+        return pickled_type(job_type)
+
+    def _parameters(self, type: JobType, parameters: dict[str, Any]) -> bytes:
+        type.initial(parameters)
+        try:
+            encoded = _encode(parameters)
+        except (TypeError, msgspec.EncodeError, OverflowError) as error:
+            raise WrongType(f"parameters of job type {type.name!r} can't be stored: {error}") from error
+        if len(encoded) > self.settings.message_bytes_max:
+            raise TooLarge(f"parameters of {len(encoded)} bytes; the limit is {self.settings.message_bytes_max}")
+        return encoded
+
+    async def _check_pickled_allowed(self) -> None:
+        nodes = await self.client.directory.nodes()
+        if nodes and not any(node.allows_pickled for node in nodes):
+            raise PickledJobsRefused(
+                "no node of this cluster runs pickled callables: register the function with @tenure.job in the nodes' "
+                "application, or start nodes with allow_pickled_jobs"
+            )
+
+    async def _create(self, type: JobType, id: str, parameters: bytes) -> None:
+        partition, key, attempt, allegiance = self._partition(id), id.encode(), 0, self.client.allegiance
+        while True:
+            try:
+                if not await allegiance.renew():
+                    raise Unknown("nobody can say which cluster this is now")
+                stored = await self.grid.get(Map.JOBS, partition, key)
+                if stored is None:
+                    new = self._definition(type, parameters, 1, 1)
+                    stored = await self.grid.put_if_absent(Map.JOBS, partition, key, self._encode(new))
+                    if stored is None:
+                        if allegiance.holds():
+                            return None
+                        continue
+                there = decode(stored, Definition)
+                if there.wanted != "removed":
+                    if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, stored):
+                        return self._check_same(type, id, parameters, there)
+                else:
+                    new = self._definition(type, parameters, there.generation + 1, there.revision + 1)
+                    if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, self._encode(new)):
+                        return await self._reconciled(id, new.revision)
+            except GridError:
+                attempt += 1
+            await self._pause(attempt)
+
+    def _definition(self, type: JobType, parameters: bytes, generation: int, revision: int) -> Definition:
+        return Definition(
+            type.name, Raw(parameters), generation, revision, "running", type.version, type.application, type.pickled
+        )
+
+    def _check_same(self, type: JobType, id: str, parameters: bytes, there: Definition) -> None:
+        if there.type != type.name or bytes(there.parameters) != parameters:
+            raise DuplicateJob(
+                f"job {id!r} exists with another definition: type {there.type!r}, parameters "
+                f"{msgspec.msgpack.decode(there.parameters)!r}; unschedule it first, or take another id"
+            )
+
+    async def want(self, id: str, wanted: str, *, deadline_s: float | None = None) -> None:
+        """Make a job running, paused or removed; returns when its owner has committed that."""
+        with self._within(deadline_s, f"making job {id!r} {wanted}"):
+            if wanted == "removed":
+                await self.created(checked_address(id))
+            revision = await self._change(checked_address(id), wanted)
+            await self._reconciled(id, revision)
+        if wanted == "removed":
+            self.client.known_types.forget(id)
+
+    async def _change(self, id: str, wanted: str) -> int:
+        partition, key, attempt = self._partition(id), id.encode(), 0
+        while True:
+            try:
+                stored = await self._current(partition, key)
+                if not await self.client.allegiance.renew():
+                    raise Unknown("nobody can say which cluster this is now")
+                if stored is None:
+                    raise UnknownJob(f"there is no job {id!r}")
+                there = decode(stored, Definition)
+                if there.wanted == "removed" and wanted != "removed":
+                    raise UnknownJob(f"job {id!r} was removed")
+                if there.wanted == "removed" or (there.wanted == wanted != "running"):
+                    return there.revision
+                new = _with_wanted(there, wanted)
+                if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, self._encode(new)):
+                    return new.revision
+            except GridError:
+                attempt += 1
+            await self._pause(attempt)
+
+    async def created(self, id: str) -> None:
+        """Its owner has made it. Removed before that, it would never start or stop, nor get what was sent to it."""
+        partition, key, attempt = self._partition(id), id.encode(), 0
+        while True:
+            try:
+                stored = await self._current(partition, key)
+            except GridError:
+                attempt += 1
+                await self._pause(attempt)
+                continue
+            if stored is not None and (there := decode(stored, Definition)).wanted != "removed":
+                await self._reconciled(id, there.revision)
+            return
+
+    async def _current(self, partition: int, key: bytes) -> bytes | None:
+        """The definition as it certainly is; None only if there was never one (a tombstone proves that)."""
+        while True:
+            stored = await self.grid.get(Map.JOBS, partition, key)
+            if stored is None:
+                stored = await self.grid.put_if_absent(Map.JOBS, partition, key, self._encode(NEVER_WAS))
+                if stored is None:
+                    return None
+            if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, stored):
+                return None if decode(stored, Definition).generation == 0 else stored
+
+    async def _reconciled(self, id: str, revision: int) -> None:
+        await self.client.command(
+            self._partition(id), id, {"op": "reconcile", "revision": revision}, deadline_s=float("inf")
+        )
+
+    def _partition(self, id: str) -> int:
+        return partition_of(id, self.client.partition_count)
+
+    def _within(self, deadline_s: float | None, what: str) -> "AbstractContextManager[None]":
+        return deadline(self.settings.ask_deadline_s if deadline_s is None else deadline_s, what)
+
+    async def _pause(self, attempt: int) -> None:
+        await trio.sleep(min(self.settings.retry_pause_max_s, self.settings.retry_pause_s * 2 ** min(attempt, 10)))
+
+
+def _with_wanted(there: Definition, wanted: str) -> Definition:
+    if wanted == "removed":
+        return removed(there)
+    return msgspec.structs.replace(there, wanted=wanted, revision=there.revision + 1)
