@@ -2,7 +2,8 @@
 """Sets up everything in .venv, then runs the demo or the tests. Needs Python 3.11 or newer, nothing else.
 
 python3 run.py demo [ARGUMENT ...]           the same as `tenure demo ARGUMENT ...`
-python3 run.py test [ARGUMENT ...]           all checks, then `pytest ARGUMENT ...`
+python3 run.py test [ARGUMENT ...]           all checks, then `pytest ARGUMENT ...`, but for the slow tests
+python3 run.py test -m slow                  these: the protocol's models in all their cases
 python3 run.py test --fast [ARGUMENT ...]    without the tests that start members, Spark or Docker, or take minutes
 
 What is installed is pinned with hashes: requirements.lock (tests) or requirements-run.lock (demo). As long as

@@ -74,6 +74,7 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     retry_pause_s: float = 0.05
     """The pause after a grid call that was refused or unknown; doubled up to retry_pause_max_s."""
     retry_pause_max_s: float = 0.5
+    """The longest such pause."""
     allow_pickled_jobs: bool = False
     """Run callables that clients sent as pickles: whoever may write to the grid may then run code here."""
 
@@ -84,10 +85,13 @@ class ClientSettings(_Checked, frozen=True, kw_only=True):
     publish_deadline_s: float = 30.0
     """Publishing waits so long, then raises `Backlogged`."""
     ask_deadline_s: float = 30.0
+    """All other calls wait so long for their answer, then raise `NotDone`."""
     window_slots: int = 64
     """Slot n of a lane is written only when slot n - window is consumed."""
     batch_messages_max: int = 2048
+    """So many messages at most are written into one slot."""
     batch_bytes_max: int = 512 * 1024
+    """So many bytes at most, but for one message that is larger."""
     buffer_bytes_max: int = 64 * 2**20
     """Messages that wait for the grid, in all; publishing waits when there are more."""
     message_bytes_max: int = 2**20
@@ -97,4 +101,6 @@ class ClientSettings(_Checked, frozen=True, kw_only=True):
     reply_poll_s: float = 0.1
     """An answer whose event was lost is found after about so long."""
     retry_pause_s: float = 0.05
+    """The pause after a grid call that was refused or unknown; doubled up to retry_pause_max_s."""
     retry_pause_max_s: float = 0.5
+    """The longest such pause."""

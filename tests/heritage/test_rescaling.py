@@ -23,6 +23,7 @@ class Seen:
     """What an observer outside of the cluster sees of each key's turns, in the order in which they happen."""
 
     fences: dict[str, list[int]] = defaultdict(list)
+    owners: dict[str, set[int]] = defaultdict(set)
 
 
 @tenure.job("heritage-key")
@@ -34,6 +35,39 @@ class Key(tenure.Job):
     def on_message(self, ctx: tenure.Context, message: int) -> None:
         Seen.fences[ctx.id].append(ctx.fence)
         self.seen.append(message)
+
+
+CHAT = {f"chat-{number}": [(f"sender-{n * 7 % 5}", f"{number}: {n}") for n in range(60)] for number in range(4)}
+"""A topic's partitions, each with its messages: who sent what."""
+
+
+@tenure.job("heritage-chat-reader")
+class Reader(tenure.Job):
+    """Reads one partition of a topic; keyed by topic and partition. Where it is moved, the reading goes on."""
+
+    position: int = 0
+
+    def on_start(self, ctx: tenure.Context) -> None:
+        ctx.wake_in(0.1)
+
+    def on_timeout(self, ctx: tenure.Context) -> None:
+        Seen.owners[ctx.id].add(ctx.fence >> 32)
+        sender, text = CHAT[ctx.id][self.position]
+        ctx.send(sender, text)  # keyed anew, by the sender
+        self.position += 1
+        if self.position < len(CHAT[ctx.id]):
+            ctx.wake_in(0.1)
+
+
+@tenure.job("heritage-chat-history")
+class History(tenure.Job):
+    """What one sender has said."""
+
+    said: list[str] = []
+
+    def on_message(self, ctx: tenure.Context, message: str) -> None:
+        Seen.owners[ctx.id].add(ctx.fence >> 32)
+        self.said.append(message)
 
 
 class Source:
@@ -117,3 +151,26 @@ async def test_rescaling_ends_while_sources_create_keys_without_end(autojump_clo
         epochs = {key: {fence >> 32 for fence in fences} for key, fences in Seen.fences.items()}
         assert max(len(found) for found in epochs.values()) > 1, "no key was used on both sides of a handoff"
         assert len(sent) > 300
+
+
+async def test_a_history_per_sender_of_a_topic_that_is_read_by_partition(autojump_clock: Any) -> None:
+    """The example of the notes: sources with state of their own, whose messages are keyed anew, rescaled on the way."""
+    Seen.owners.clear()
+    senders = sorted({sender for messages in CHAT.values() for sender, _ in messages})
+    async with Cluster(nodes=1, members=2, partitions=PARTITIONS) as cluster, cluster.client() as client:
+        for sender in senders:
+            await client.schedule(History, id=sender)
+        for id in CHAT:
+            await client.schedule(Reader, id=id)
+        await trio.sleep(1)
+        await cluster.add_node()
+        await trio.sleep(1)
+        await cluster.drain(0)
+        await trio.sleep(10)
+        for sender in senders:
+            said = (await client.state(sender)).said
+            for number, messages in enumerate(CHAT.values()):
+                expected = [text for other, text in messages if other == sender]
+                assert [text for text in said if text.startswith(f"{number}:")] == expected
+        for jobs in (CHAT, senders):
+            assert any(len(Seen.owners[id]) > 1 for id in jobs), "nothing that was at work has moved"

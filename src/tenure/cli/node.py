@@ -75,7 +75,7 @@ def node(
     health_file
         A file to touch every two seconds, as long as the node is heard: for probes of containers.
     set
-        NAME=VALUE of another setting of a node (see the reference of `NodeSettings`).
+        NAME=VALUE of another setting of a node; docs/settings.md lists them.
     log_level
         debug, info, warning or error.
     """

@@ -24,6 +24,7 @@ class MemberSettings:
     """Everything that differs between one member and another."""
 
     cluster_name: str = CLUSTER_NAME
+    """What its clients must know. Hazelcast's open-source edition has no other authentication."""
 
     host: str = "127.0.0.1"
     """The one interface it binds to. Hazelcast's open-source edition has no authentication: whoever reaches
@@ -46,6 +47,7 @@ class MemberSettings:
     """Fixed for the life of the cluster, and the same on every member."""
 
     heap_initial_mib: int = 96
+    """What its heap takes at first."""
     heap_max_mib: int = 512
     """Small enough for a laptop that runs three members; what holds a cluster's data needs more."""
 
@@ -53,6 +55,7 @@ class MemberSettings:
     """How long a silent member is waited for. With 5 s two healthy members have lost each other when a third froze."""
 
     start_timeout_s: float = 60.0
+    """How long its start may take."""
     stop_timeout_s: float = 60.0
     """How long a leaving member may take to hand over its partitions before it is killed."""
 
@@ -63,6 +66,7 @@ class MemberSettings:
     """A Java to use instead of looking for one."""
 
     jvm_options: tuple[str, ...] = ()
+    """Further arguments of its Java."""
     attributes: Mapping[str, str] = field(default_factory=dict)
     """More attributes for clients to see, besides those that say how the member is set up."""
 
