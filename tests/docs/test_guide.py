@@ -8,6 +8,7 @@ import pytest
 import trio
 
 import tenure
+import tenure.scheduler.errors
 from tenure.testing import Cluster
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
@@ -98,3 +99,68 @@ async def test_snapshots_bring_jobs_back(guide: dict[str, Any], autojump_clock: 
     async with Cluster(app=guide["types"], partitions=5) as cluster, cluster.client() as client:
         await guide["come_back"](client, place)
         assert (await client.state("ann")).balance == 5
+
+
+async def test_many_accounts_at_once(guide: dict[str, Any], autojump_clock: Any) -> None:
+    async with Cluster(app=guide["types"], partitions=7) as cluster, cluster.client() as client:
+        await guide["open_accounts"](client, ["Ann", "Bob"])
+        assert [(await client.state(id)).owner for id in ("ann", "bob")] == ["Ann", "Bob"]
+
+
+async def test_a_trial_that_is_not_paid_for_ends(guide: dict[str, Any], autojump_clock: Any) -> None:
+    async with Cluster(app=guide["types"], partitions=7) as cluster, cluster.client() as client:
+        for id in ("t1", "t2"):
+            await client.schedule(guide["Trial"], id=id)
+        await trio.sleep(1)
+        assert await client.topics() == {"news": 2}
+        await client.publish("t1", "paid")
+        await trio.sleep(1)
+        assert await client.topics() == {"news": 1}
+        await cluster.advance(15 * 86_400)
+        await trio.sleep(1)
+        assert [job["id"] for job in await client.jobs()] == ["t1"]
+        assert (await client.state("t1")).paid
+
+
+TEXT = GUIDE.read_text()
+
+
+def public(cls: type) -> set[str]:
+    return {name for name in vars(cls) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("cls", "called"), [(tenure.Client, "client"), (tenure.Context, "ctx"), (Cluster, "cluster")])
+def test_every_method_is_named(cls: type, called: str) -> None:
+    whole = {name for name in public(cls) if re.search(rf"\b{called}\.{name}\b", TEXT)}
+    rest = {name for name in public(cls) - whole if re.search(rf"`{name}[`(]", TEXT)}
+    # What is done in a turn is said with `ctx.`, as clients have methods of the same names.
+    assert public(cls) - whole - (set() if called == "ctx" else rest) == set()
+
+
+def errors() -> set[str]:
+    """All that `tenure` exports."""
+    found = {name: getattr(tenure, name) for name in tenure.__all__}
+    return {name for name, it in found.items() if isinstance(it, type) and issubclass(it, tenure.TenureError)}
+
+
+def test_every_error_is_in_the_table_of_its_family() -> None:
+    section = TEXT.partition("\n## Errors\n")[2]
+    families = {"try again": tenure.TryAgain, "final": tenure.Final, "mistake": tenure.Mistake}
+    tables = {
+        title: {
+            name
+            for cell in re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
+            for name in cell.strip("`").split("`, `")
+        }
+        for title, table in re.findall(
+            r"^\| ([a-z ]+) \| means \|[^\n]*\n(.*?)(?:^$|\Z)", section, re.MULTILINE | re.DOTALL
+        )
+    }
+    roots = {"TenureError", "TryAgain", "Final", "Mistake"}
+    assert set(tables) == set(families)
+    assert {
+        title: {name for name in errors() - roots if issubclass(getattr(tenure, name), family)}
+        for title, family in families.items()
+    } == tables
+    assert {name for name in roots if f"`{name}`" not in section} == set()
+    assert set(tenure.scheduler.errors.__all__) <= errors()
