@@ -98,4 +98,13 @@ def _run(tokens: list[str]) -> Any:
         from tenure.cli import proofs
 
         return proofs.run(tokens[0], tokens[1:])  # these read their own arguments, `--help` too
-    return build_app()(tokens)
+    app = build_app()
+    if not {"--help", "-h"}.isdisjoint(tokens):
+        _let_docstrings_speak(app, tokens[0])
+    return app(tokens)
+
+
+def _let_docstrings_speak(app: cyclopts.App, name: str) -> None:
+    """A command's own help says more than its line in the list of all."""
+    if name in {known for known, where, *_ in COMMANDS if not where.endswith(":app")}:
+        app[name].help = None

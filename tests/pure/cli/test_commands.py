@@ -51,6 +51,13 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
     assert "Usage:" in capsys.readouterr().out
 
 
+def test_its_help_says_more_than_its_line_in_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["publish", "--help"]) == Exit.DONE
+    told = " ".join(capsys.readouterr().out.split())
+    assert 'With neither: lines like {"to": "clicks", "message": {"n": 1}, "id": "order-17"}' in told
+    assert "Parameters ----" not in told
+
+
 def test_the_shell_can_complete_commands() -> None:
     script = build_app().generate_completion(shell="bash")
     assert all(name in script for name in ("dead-letters", "publish", "unschedule"))
