@@ -7,6 +7,7 @@
 Under the marker no node opens a partition, and clients wait. What was in the cluster before is gone.
 """
 
+import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import trio
 from msgspec import Raw, Struct
 
 from tenure.scheduler.cluster import Cluster
+from tenure.scheduler.errors import NotDone
 from tenure.scheduler.formats import format_of
 from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.settings import NodeSettings
@@ -50,6 +52,8 @@ class RestoreOptions:
     """Also where there are jobs: they are gone then."""
     memory_bytes_max: int = 2**31
     """About so much is held at once; a larger snapshot is read several times."""
+    answer_s: float = math.inf
+    """How long members may take to say what is there. What was begun later goes on for as long as it takes."""
 
 
 class RestoreResult(Struct, frozen=True):
@@ -100,7 +104,7 @@ class _Restorer:
         began_s = trio.current_time()
         format_of(self.manifest.grid_format)  # raises what says that a newer version is needed
         claim = Claim(self.grid, self.formation, replaces_jobs=self.options.replace)
-        await claim.look()
+        await self._look(claim)
         incarnation = await self._incarnation(claim.there)
         await self._check_parts()
         await claim.take(self.manifest, incarnation)
@@ -127,6 +131,14 @@ class _Restorer:
         )
 
     # -- before anything is changed ---------------------------------------------------------------
+
+    async def _look(self, claim: Claim) -> None:
+        with trio.move_on_after(self.options.answer_s) as deadline:
+            await claim.look()
+        if deadline.cancelled_caught:
+            raise NotDone(
+                f"what is in this cluster was not known within {self.options.answer_s:g} s; nothing was changed"
+            )
 
     async def _incarnation(self, there: Cluster | None) -> int:
         """Higher than any that has run these jobs, as far as this store and this grid know."""

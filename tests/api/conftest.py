@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from tenure import Client
 from tenure.testing import Cluster
+from tests.api.shell import Shell
 
 HERE = Path(__file__).parent
 
@@ -33,3 +34,8 @@ def in_virtual_time() -> None:
 async def client(cluster: Cluster) -> AsyncIterator[Client]:
     async with cluster.client() as client:
         yield client
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(monkeypatch, capsys)

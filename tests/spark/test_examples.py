@@ -1,5 +1,6 @@
 """The examples, run as their comments and the tutorial say."""
 
+import json
 import os
 import pty
 import re
@@ -106,7 +107,9 @@ def test_hello_as_a_stream_that_goes_on_where_it_was(tmp_path):
     assert sorted(ran.stdout.splitlines()) == ["input.txt:0: hi world", "input.txt:2: hi foo"]
     with (folder / "input.txt").open("a") as file:
         file.write("say hello\n")
-    ran = tenure("run", folder / "stream.toml")
+    ran = tenure("run", folder / "stream.toml", "--json")
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines() == ["input.txt:3: say hi"]
+    told = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert [line["output"] for line in told if "output" in line] == ["input.txt:3: say hi"]
+    assert (told[-1]["pipeline"], told[-1]["status"]) == ("hello-stream", "succeeded")
     assert lines_in(folder / "out-stream") == ["input.txt:0: hi world", "input.txt:2: hi foo", "input.txt:3: say hi"]

@@ -12,8 +12,10 @@ from tenure.cli.options import Connection
 if TYPE_CHECKING:
     from tenure.scheduler.client import GridClient
     from tenure.scheduler.grid.hazelcast import HazelcastGrid
+    from tenure.scheduler.jobtype import Registry
+    from tenure.scheduler.settings import ClientSettings
 
-__all__ = ["cluster_of", "connected", "connected_grid"]
+__all__ = ["checked_timeout_s", "client_settings", "cluster_of", "connected", "connected_grid", "hush", "known_types"]
 
 DEFAULT = "tenure@127.0.0.1:5701"
 
@@ -36,28 +38,21 @@ async def connected_grid(connection: Connection) -> AsyncIterator["HazelcastGrid
     from tenure.connect import parse_cluster
     from tenure.scheduler.grid.hazelcast import HazelcastGrid
 
-    if not connection.debug:
-        # Its own log tells in pages what our errors tell in a sentence.
-        logging.getLogger("hazelcast").setLevel(logging.CRITICAL)
+    hush(connection)
     settings = replace(parse_cluster(cluster_of(connection)), connect_timeout_s=connection.connect_timeout)
     async with HazelcastGrid.connect(settings) as grid:
         yield grid
 
 
 @asynccontextmanager
-async def connected(connection: Connection) -> AsyncIterator["GridClient"]:
-    """A client. When it waited in vain, the error says whether nodes are missing."""
+async def connected(connection: Connection, registry: "Registry | None" = None) -> AsyncIterator["GridClient"]:
+    """A client. When it waited in vain, the error says whether nodes are missing. Without an application it knows the
+    types of this registry; none, if none is given."""
     from tenure.connect import wall_clock_ms
-    from tenure.nodes import load
     from tenure.scheduler.client import open_client
     from tenure.scheduler.errors import NotDone
-    from tenure.scheduler.jobtype import Registry
-    from tenure.scheduler.settings import ClientSettings
 
-    if not connection.timeout > 0:
-        raise Usage(f"--timeout is {connection.timeout:g}: give it more than 0 seconds.")
-    registry = load(connection.app).registry if connection.app else Registry()
-    settings = ClientSettings(publish_deadline_s=connection.timeout, ask_deadline_s=connection.timeout)
+    settings, registry = client_settings(connection), known_types(connection, registry)
     async with connected_grid(connection) as grid:
         await _formed(grid, connection)
         try:
@@ -67,6 +62,37 @@ async def connected(connection: Connection) -> AsyncIterator["GridClient"]:
             if isinstance(first := first_error(error), NotDone):
                 raise await _diagnosed(grid, first) from error
             raise
+
+
+def client_settings(connection: Connection) -> "ClientSettings":
+    """How long to wait for answers. Raises `Usage`."""
+    from tenure.scheduler.settings import ClientSettings
+
+    timeout_s = checked_timeout_s(connection)
+    return ClientSettings(publish_deadline_s=timeout_s, ask_deadline_s=timeout_s)
+
+
+def checked_timeout_s(connection: Connection) -> float:
+    """Raises `Usage`."""
+    if not connection.timeout > 0:
+        raise Usage(f"--timeout is {connection.timeout:g}: give it more than 0 seconds.")
+    return connection.timeout
+
+
+def known_types(connection: Connection, otherwise: "Registry | None" = None) -> "Registry":
+    """The job types of the application, if one is named. Raises `BadApplication`."""
+    from tenure.nodes import load
+    from tenure.scheduler.jobtype import Registry
+
+    if connection.app:
+        return load(connection.app).registry
+    return Registry() if otherwise is None else otherwise
+
+
+def hush(connection: Connection) -> None:
+    """The grid's own log tells in pages what our errors tell in a sentence."""
+    if not connection.debug:
+        logging.getLogger("hazelcast").setLevel(logging.CRITICAL)
 
 
 async def _formed(grid: "HazelcastGrid", connection: Connection) -> None:

@@ -13,9 +13,13 @@ from tenure.cli.show import print_json, print_value, say
 if TYPE_CHECKING:
     from tenure.scheduler.client import GridClient
 
-__all__ = ["ask", "borrow_type", "describe", "parse_json", "schedule", "state", "unschedule"]
+__all__ = ["ask", "borrow_type", "check_started", "describe", "parse_json", "schedule", "state", "unschedule"]
 
 NODE_PATIENCE_S = 10.0
+FIRST_TURN_S = 3.0
+"""How long a job's first turn may be waited for, to be seen failing. A node may have others to run before it."""
+FIRST_TURN_POLL_S = 0.02
+
 
 def schedule(
     type: str,
@@ -46,7 +50,7 @@ def schedule(
                 await borrow_type(client, type)
             await client.defining.schedule(type, id, given)
             if not connection.app:
-                await _check_started(client, id)
+                await check_started(client, id)
 
     _run(run)
     _done(connection, {"scheduled": id}, f"Job {id} is scheduled.")
@@ -162,13 +166,26 @@ def _parameters(pairs: tuple[str, ...], params: str | None) -> dict[str, Any]:
     return given
 
 
-async def _check_started(client: "GridClient", id: str) -> None:
-    """Parameters that nobody here could check are checked by the job's node."""
+async def check_started(client: "GridClient", id: str) -> None:
+    """Parameters that nobody here could check are checked by the job's node, and by its first turn."""
+    import trio
+
     seen = await client.directory.describe(id)
+    with trio.move_on_after(FIRST_TURN_S):
+        while _is_to_start(seen):
+            await trio.sleep(FIRST_TURN_POLL_S)
+            seen = await client.directory.describe(id)
     failure = seen["failure"]
-    problem = seen["stuck"] or (failure["error"] if failure and failure["event"] == "started" else "")
+    problem = seen["stuck"] or (failure["error"] if failure and failure["event"].endswith("/started") else "")
     if problem:
         raise Failed(f"Job {id} is scheduled, but does not start: {problem}. `tenure unschedule {id}` removes it.")
+
+
+def _is_to_start(seen: dict[str, Any]) -> bool:
+    """Its first turn has not been tried yet."""
+    if seen["turns"] or seen["failure"] or seen["stuck"] or seen["running"] or seen["status"] != "running":
+        return False
+    return seen["first_waiting"] is not None
 
 
 async def borrow_type(client: "GridClient", name: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import cyclopts
 from cyclopts import Parameter
 
-from tenure.cli.connection import connected, connected_grid
+from tenure.cli.connection import checked_timeout_s, connected, connected_grid
 from tenure.cli.ends import Exit, Usage
 from tenure.cli.options import USUAL_CONNECTION, USUAL_OUTPUT, Connection, Output
 from tenure.cli.show import as_json, counted, moment, print_json, print_table, say
@@ -97,7 +97,8 @@ def restore(
     replace: Flag = False,
     connection: Connection = USUAL_CONNECTION,
 ) -> int:
-    """Restore a snapshot into this cluster, of whatever size and partition count.
+    """Restore a snapshot into this cluster, of whatever size and partition count. It takes as long as it takes;
+    --timeout is for what comes before anything is changed.
 
     Parameters
     ----------
@@ -117,7 +118,7 @@ def restore(
         from tenure.scheduler.snapshots.restoring import RestoreOptions, restore_snapshot
         from tenure.scheduler.snapshots.stores import open_store
 
-        options = RestoreOptions(name=name, replace=replace)
+        options = RestoreOptions(name=name, replace=replace, answer_s=checked_timeout_s(connection))
         async with connected_grid(connection) as grid:
             result = await restore_snapshot(grid, open_store(where), wall_clock_ms, options)
         return msgspec.structs.asdict(result)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 Flag = Annotated[bool, Parameter(negative="")]
+EVERY_MINUTE = "* * * * *"
 app = cyclopts.App(name="spark", help="Data pipelines on Spark: run, submit, watch, end.", help_format="plaintext")
 
 
@@ -93,10 +94,12 @@ def submit(
         Run it on messages only: `tenure publish ID '{"start": {}}'`.
     """
     from tenure.cli.spark_jobs import on_cluster, submitted
+    from tenure.scheduler.timers import check_cron
 
     if overlap not in ("skip", "queue", "cancel"):
         raise Usage(f"--overlap is skip, queue or cancel, not {overlap!r}.")
     declared = _declared(pipeline, overwrite, master)
+    check_cron(cron or EVERY_MINUTE, tz)
     id = id or declared.name
     when = {"at": at and _in_zone(at, tz), "cron": cron, "tz": tz, "after": after or [], "on_demand": on_demand}
     options: dict[str, Any] = {name: value for name, value in when.items() if value} | {"overlap": overlap}
@@ -217,10 +220,7 @@ def _declared(path: Path, overwrite: bool, master: str | None) -> "Pipeline":
 def _in_zone(at: datetime, tz: str) -> datetime:
     from zoneinfo import ZoneInfo
 
-    try:
-        return at if at.tzinfo is not None else at.replace(tzinfo=ZoneInfo(tz))
-    except (KeyError, OSError, ValueError) as error:
-        raise Usage(f"There is no time zone {tz!r}: write one like Europe/Paris.") from error
+    return at if at.tzinfo is not None else at.replace(tzinfo=ZoneInfo(tz))
 
 
 def _done(connection: Connection, result: dict[str, Any], sentence: str) -> None:

@@ -1,9 +1,12 @@
 """Running a pipeline as a job, and watching it to its end: on a cluster, or on one that is there only for this."""
 
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tenure.cli.connection import client_settings, connected, hush, known_types
 from tenure.cli.ends import Exit, Failed
 from tenure.cli.options import Connection
 from tenure.cli.show import print_json, say
@@ -12,10 +15,10 @@ from tenure.cli.spark_view import View, view_for
 from tenure.jobs.pipelines import Pipeline
 
 if TYPE_CHECKING:
-    from tenure.clients.client import Client
     from tenure.clients.views import ActivityView
+    from tenure.scheduler.client import GridClient
 
-__all__ = ["open_spark_client", "run_and_watch"]
+__all__ = ["run_and_watch"]
 
 LOOK_EVERY_S = 0.25
 
@@ -38,32 +41,37 @@ def run_and_watch(pipeline: Pipeline, id: str, connection: Connection) -> int:
     return Exit.DONE
 
 
-def open_spark_client(connection: Connection) -> "Client":
-    """A client of the cluster that is meant; without one, of a cluster that ends with it, where this process is the
+@asynccontextmanager
+async def _open_client(connection: Connection) -> AsyncIterator["GridClient"]:
+    """A client of the cluster that is named; without one, of a cluster that ends with it, where this process is the
     node."""
-    import logging
-
-    from tenure.clients.client import Client
+    from tenure.connect import opening
     from tenure.jobs.spark import types  # noqa: F401  # registers what the node is to run
+    from tenure.scheduler.jobtype import registry
 
-    if not connection.debug:
-        logging.getLogger("hazelcast").setLevel(logging.CRITICAL)
-    return Client(connection.cluster)
+    if connection.cluster:
+        async with connected(connection, registry) as client:
+            yield client
+        return
+    hush(connection)
+    settings, types_known = client_settings(connection), known_types(connection, registry)
+    async with opening(None, None, types_known, settings)() as client:
+        yield client
 
 
 async def _run(pipeline: Pipeline, id: str, connection: Connection, console: Path) -> "ActivityView":
     from tenure.jobs.spark.types import PipelineJob, parameters
 
     with view_for(pipeline, as_json=connection.json) as view:
-        async with open_spark_client(connection) as client:
-            await client.schedule(PipelineJob, id=id, **parameters(pipeline), on_demand=True)
+        async with _open_client(connection) as client:
+            await client.directory.schedule(PipelineJob, id, {**parameters(pipeline), "on_demand": True})
             started = await client.ask(id, {"start": {"console": str(console)}})
             if (name := started.get("started")) is None:
                 raise Failed(f"{id} is under way already ({', '.join(started.values())}): see `tenure spark list`.")
-            return await _watch(client, id, name, view, Console(console))
+            return await _watch(client, id, name, view, Console(console, as_json=connection.json))
 
 
-async def _watch(client: "Client", id: str, name: str, view: View, console: Console) -> "ActivityView":
+async def _watch(client: "GridClient", id: str, name: str, view: View, console: Console) -> "ActivityView":
     """Until it has ended. An interrupt asks it to end; a second one goes without waiting."""
     import trio
 
@@ -71,7 +79,8 @@ async def _watch(client: "Client", id: str, name: str, view: View, console: Cons
 
     async def look() -> None:
         while not over:
-            found = {activity["name"]: activity for activity in (await client.describe(id))["activities"]}[name]
+            activities = (await client.directory.describe(id))["activities"]
+            found = next(activity for activity in activities if activity["name"] == name)
             view.hear(found)
             console.copy()
             if found["status"] in ("succeeded", "failed", "cancelled"):
@@ -85,11 +94,11 @@ async def _watch(client: "Client", id: str, name: str, view: View, console: Cons
         nursery.start_soon(look)
         with interrupts:
             await _cancel_when_interrupted(client, id)
-    console.copy()
+    console.end()
     return over[0]
 
 
-async def _cancel_when_interrupted(client: "Client", id: str) -> None:
+async def _cancel_when_interrupted(client: "GridClient", id: str) -> None:
     import signal
 
     import trio

@@ -101,8 +101,9 @@ def test_wrong_usage_is_told_in_a_sentence(
 
 
 def test_nobody_to_reach(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["state", "a", *NOBODY]) == Exit.UNREACHABLE
-    assert "nothing listens there" in said(capsys)
+    for command in (["state", "a"], ["spark", "list"]):
+        assert main([*command, *NOBODY]) == Exit.UNREACHABLE
+        assert "nothing listens there" in said(capsys)
 
 
 def test_the_doctor_says_so_too(capsys: pytest.CaptureFixture[str]) -> None:

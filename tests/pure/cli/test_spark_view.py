@@ -1,8 +1,10 @@
 """What `tenure spark` shows of a run that goes on."""
 
+import json
 from typing import Any
 
 from tenure.cli import main, spark_jobs, spark_view
+from tenure.cli.spark_console import Console
 from tenure.cli.spark_jobs import row_of
 from tenure.cli.spark_view import PlainView, State
 from tenure.jobs.spark import java
@@ -91,5 +93,26 @@ def test_when_a_submitted_pipeline_is_to_run(tmp_path: Any, monkeypatch: Any, ca
     assert (id, at["at"].isoformat()) == ("p", "2026-03-01T03:00:00+01:00")
     assert options("--after", "a", "--after", "b", "--overlap", "queue")[1]["after"] == ["a", "b"]
     assert options("--cron", "0 3 * * *")[1]["cron"] == "0 3 * * *"
-    assert main(["spark", "submit", str(tmp_path / "p.toml"), "--at", "2026-03-01T03:00", "--tz", "Europe/Pari"]) == 2
-    assert "There is no time zone 'Europe/Pari'" in capsys.readouterr().err
+    for wrong, why in (
+        (("--at", "2026-03-01T03:00", "--tz", "Europe/Pari"), "no time zone 'Europe/Pari'"),
+        (("--tz", "nowhere"), "no time zone 'nowhere'"),
+        (("--cron", "nonsense"), "'nonsense' is no cron expression"),
+        (("--cron", "0 3 * * *", "--tz", "nowhere"), "no time zone 'nowhere'"),
+    ):
+        assert main(["spark", "submit", str(tmp_path / "p.toml"), *wrong]) == 2
+        assert why in capsys.readouterr().err
+    assert not asked
+
+
+def test_what_a_pipeline_prints_comes_as_lines_of_json(tmp_path: Any, capsys: Any) -> None:
+    path = tmp_path / "console"
+    path.touch()
+    console = Console(path, as_json=True)
+    assert not console.copy()
+    for written in (b"a: 1\nb: ", b'2 "quoted"\nc', b": 3"):
+        with path.open("ab") as file:
+            file.write(written)
+        assert console.copy()
+    console.end()
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert printed == [{"output": "a: 1"}, {"output": 'b: 2 "quoted"'}, {"output": "c: 3"}]
