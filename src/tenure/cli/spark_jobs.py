@@ -42,7 +42,7 @@ async def submitted(client: "GridClient", pipeline: Pipeline, id: str, options: 
     nodes = await client.directory.nodes()
     if nodes and not any("pipeline" in node.types for node in nodes):
         raise Usage("No node runs pipelines: put `import tenure.jobs.spark.types` into the nodes' application.")
-    await client.directory.schedule(PipelineJob, id, {**parameters(pipeline), **options})
+    await client.defining.schedule(PipelineJob, id, {**parameters(pipeline), **options})
     await check_started(client, id)
 
 

@@ -64,7 +64,7 @@ async def _run(pipeline: Pipeline, id: str, connection: Connection, console: Pat
 
     with view_for(pipeline, as_json=connection.json) as view:
         async with _open_client(connection) as client:
-            await client.directory.schedule(PipelineJob, id, {**parameters(pipeline), "on_demand": True})
+            await client.defining.schedule(PipelineJob, id, {**parameters(pipeline), "on_demand": True})
             started = await client.ask(id, {"start": {"console": str(console)}})
             if (name := started.get("started")) is None:
                 raise Failed(f"{id} is under way already ({', '.join(started.values())}): see `tenure spark list`.")
