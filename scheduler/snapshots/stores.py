@@ -1,5 +1,6 @@
 """Where snapshots are kept: the port, a directory, this process's memory. Object stores are in `remote`."""
 
+import errno
 import os
 import secrets
 import time
@@ -58,7 +59,10 @@ class Blocking(Store):
         self._limiter: trio.CapacityLimiter | None = None
 
     async def write(self, path: str, content: bytes) -> None:
-        await self._run(path, lambda: self.write_now(path, content))
+        try:
+            await self._run(path, lambda: self.write_now(path, content))
+        except StoreFailed as error:
+            raise StoreFailed(f"{self.where(path)} can't be written: {_why(error.__cause__)}") from error.__cause__
 
     async def read(self, path: str) -> bytes:
         return await self._run(path, lambda: self.read_now(path))
@@ -77,7 +81,7 @@ class Blocking(Store):
         except FileNotFoundError as error:
             raise Missing(f"{self.where(path)} is missing") from error
         except self.failures() as error:
-            raise StoreFailed(f"{self.where(path)}: {type(error).__name__}: {error}") from error
+            raise StoreFailed(f"{self.where(path)}: {_why(error)}") from error
 
     def failures(self) -> tuple[type[Exception], ...]:
         """What its calls raise when the place can't be reached."""
@@ -95,6 +99,13 @@ class Blocking(Store):
     def files_now(self, folder: str) -> list[Stored]: ...
     @abstractmethod
     def delete_now(self, path: str) -> None: ...
+
+
+def _why(error: BaseException | None) -> str:
+    """What was in the way, and where, if that is known."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+    return f"{type(error).__name__}: {error}"
 
 
 class Directory(Blocking):
@@ -127,6 +138,8 @@ class Directory(Blocking):
 
     def files_now(self, folder: str) -> list[Stored]:
         now_s, found = time.time(), []
+        if self.root.exists() and not self.root.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "it is no folder", str(self.root))
         for path in (self.root / folder).rglob("*"):
             try:
                 about = path.stat()

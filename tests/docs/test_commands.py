@@ -11,7 +11,7 @@ from tenure.cli.ends import Exit
 from tenure.cli.publish import parse_line
 from tenure.cli.reference import PAGES, SETTINGS, generated
 from tenure.cli.reference import main as write_again
-from tenure.cli.selector import JOBS, NODES
+from tenure.clients.selector import JOBS, NODES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "commands.md").read_text()

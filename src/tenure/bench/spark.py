@@ -19,7 +19,7 @@ from typing import Any
 import trio
 
 import tenure
-from tenure.bench.apart import figures_of
+from tenure.bench.apart import figures_of, times
 from tenure.bench.figures import shown
 from tenure.bench.spark_kills import Verdict, run_with_kills
 
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tenure bench spark", description="Measure pipelines on Spark.")
     parser.add_argument("--only", metavar="NAME,…", help=f"only these of {', '.join(MEASUREMENTS)}")
-    parser.add_argument("--kills", type=int, default=6, metavar="N", help="runs in which something is killed")
+    parser.add_argument("--kills", type=times, default=6, metavar="N", help="runs in which something is killed")
     parser.add_argument("--seed", type=int, default=None, help="what is killed, and when")
     parser.add_argument("--json", action="store_true", help="print JSON as the last line")
     return parser

@@ -4,11 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tenure.cli.ends import Exit
+from tenure.application import is_file
+from tenure.cli.ends import Exit, Usage
 from tenure.cli.options import USUAL_OUTPUT, Output
 from tenure.cli.show import say
 
@@ -37,7 +38,29 @@ def dev(app: str, /, *, output: Output = USUAL_OUTPUT) -> int:
     """
     import trio
 
+    _check_there(app)
     return trio.run(_run, app, output)
+
+
+def _check_there(app: str) -> None:
+    """What is not there is said at once; what can't be loaded may be about to be changed."""
+    from importlib.machinery import PathFinder
+
+    from tenure.nodes.application import source_of
+
+    source, folder = source_of(app)
+    if is_file(source):
+        if not Path(source).is_file():
+            raise Usage(f"There is no file {source}: name a Python file or module that registers job types.")
+        return
+    places: Sequence[str] | None = [str(folder), *sys.path]
+    name = ""
+    for part in source.split("."):
+        name = f"{name}.{part}".lstrip(".")
+        found = PathFinder.find_spec(name, places) if places is not None else None
+        if found is None:
+            raise Usage(f"There is no module {name}, nor a file {app}: name a Python file or module.")
+        places = found.submodule_search_locations
 
 
 async def _run(app: str, output: Output) -> int:
@@ -65,11 +88,14 @@ async def _keep_running(app: str, cluster: str, folder: Path, stop: "trio.Event"
     import trio
 
     seen = snapshot(folder)
-    node = _start(app, cluster, output)
+    node, told = _start(app, cluster, output), False
     try:
         while not stop.is_set():
             with trio.move_on_after(LOOK_EVERY_S):
                 await stop.wait()
+            if not told and not stop.is_set() and node.poll() is not None:
+                told = True
+                say(f"The node has ended (exit code {node.returncode}). Waiting for a change.")
             now = await trio.to_thread.run_sync(snapshot, folder)
             changed = sorted(path for path in seen.keys() | now.keys() if seen.get(path) != now.get(path))
             seen = now
@@ -82,7 +108,7 @@ async def _keep_running(app: str, cluster: str, folder: Path, stop: "trio.Event"
                 continue
             say(f"Changed: {names}. Starting the node again …")
             await _end(node)
-            node = _start(app, cluster, output)
+            node, told = _start(app, cluster, output), False
     finally:
         with trio.CancelScope(shield=True):
             await _end(node)

@@ -114,7 +114,7 @@ async def _listed(connection: Connection, to: str | None) -> list[dict[str, Any]
 
 
 def _matching(letters: list[dict[str, Any]], to: str | None) -> list[dict[str, Any]]:
-    from tenure.cli.selector import glob
+    from tenure.clients.selector import glob
 
     matches = glob("*" if to is None else to)
     return [letter for letter in letters if matches(letter["to"])]

@@ -7,8 +7,8 @@ from tenure.cli.connection import connected, connected_grid
 from tenure.cli.ends import Exit
 from tenure.cli.node_rows import node_rows
 from tenure.cli.options import USUAL_CONNECTION, Connection
-from tenure.cli.selector import NODES, parse_selector
 from tenure.cli.show import print_json, print_table
+from tenure.clients.selector import NODES, parse_selector
 
 __all__ = ["nodes", "partitions", "topics"]
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tenure.cli.connection import connected
-from tenure.cli.ends import Exit, Usage
+from tenure.cli.ends import Exit, Failed, Usage
 from tenure.cli.options import USUAL_CONNECTION, Connection
-from tenure.cli.selector import Selector, parse_selector
 from tenure.cli.show import counted, moment, print_json, print_table, say
+from tenure.clients.selector import Selector, one_name, parse_selector
 
 if TYPE_CHECKING:
     from tenure.scheduler.client import GridClient
@@ -59,7 +59,7 @@ def pause(*selector: str, dry_run: DryRun = False, connection: Connection = USUA
     Parameters
     ----------
     selector
-        Which jobs; see `tenure jobs --help`.
+        Which jobs: an id that there is, or a selector (see `tenure jobs --help`), which may find none.
     dry_run
         Only print the jobs that are meant.
     """
@@ -72,7 +72,7 @@ def resume(*selector: str, dry_run: DryRun = False, connection: Connection = USU
     Parameters
     ----------
     selector
-        Which jobs; see `tenure jobs --help`.
+        Which jobs: an id that there is, or a selector (see `tenure jobs --help`), which may find none.
     dry_run
         Only print the jobs that are meant.
     """
@@ -85,7 +85,7 @@ def cancel(*selector: str, dry_run: DryRun = False, connection: Connection = USU
     Parameters
     ----------
     selector
-        Which jobs; see `tenure jobs --help`.
+        Which jobs: an id that there is, or a selector (see `tenure jobs --help`), which may find none.
     dry_run
         Only print the jobs that are meant.
     """
@@ -103,7 +103,8 @@ def retry(
     Parameters
     ----------
     selector
-        Which jobs; see `tenure jobs --help`. Those that have not failed are left alone.
+        Which jobs: an id that there is, or a selector (see `tenure jobs --help`), which may find none. Those
+        that have not failed are left alone.
     skip
         Make a dead letter of what each failed on, and go on with the next.
     dry_run
@@ -141,7 +142,10 @@ def _change(
 
     async def run() -> tuple[list[str], dict[str, str]]:
         async with connected(connection) as client:
-            ids = [str(job["id"]) for job in await select(client, lambda job: chosen(job) and also(job))]
+            meant = await select(client, chosen)
+            if not meant and (name := one_name(text)):
+                raise Failed(f"There is no job {name!r}: see `tenure jobs`.")
+            ids = [str(job["id"]) for job in meant if also(job)]
             return ids, {} if dry_run else await _each(client, ids, work)
 
     ids, failures = _run(run)

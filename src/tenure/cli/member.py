@@ -72,7 +72,10 @@ def member(
         Print the configuration, for members that you run yourself, and end.
     """
     from tenure.members import MemberSettings, member_config
+    from tenure.members.settings import HEAP_MIN_MIB
 
+    if memory < HEAP_MIN_MIB:
+        raise Usage(f"--memory is {memory}: a member's heap takes at least {HEAP_MIN_MIB} MiB.")
     try:
         settings = MemberSettings(
             cluster_name=name,

@@ -11,8 +11,8 @@ from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Failed, Usage
 from tenure.cli.node_rows import node_rows
 from tenure.cli.options import USUAL_CONNECTION, Connection
-from tenure.cli.selector import NODES, Selector, parse_selector
 from tenure.cli.show import counted, moment, print_json, print_table, say
+from tenure.clients.selector import NODES, Selector, one_name, parse_selector
 
 if TYPE_CHECKING:
     from tenure.scheduler.client import GridClient
@@ -96,7 +96,7 @@ def undeploy(
     Parameters
     ----------
     application
-        As `tenure wait` takes it.
+        As `tenure wait` takes it; one that has jobs.
     timers
         Timers that are not due: let them go with their jobs, or fire them first.
     now
@@ -109,13 +109,18 @@ def undeploy(
     from tenure.clients.quiescing import jobs_of, undeploy
 
     if dry_run:
-        ids = _run(connection, lambda client: jobs_of(client, application))
+        ids = _there(application, _run(connection, lambda client: jobs_of(client, application)))
         for id in sorted(ids):
             print_json({"id": id, "done": False}) if connection.json else print(id)
         say(f"{counted(len(ids), 'job')} would be removed.")
         return Exit.DONE
     teller = Teller()
-    removed = _run(connection, lambda client: undeploy(client, application, timers, now, teller, within), teller)
+
+    async def run(client: "GridClient") -> int:
+        _there(application, await jobs_of(client, application))
+        return await undeploy(client, application, timers, now, teller, within)
+
+    removed = _run(connection, run, teller)
     print_json({"application": application, "removed": removed}) if connection.json else say(
         f"{application} is undeployed: {counted(removed, 'job')} removed."
     )
@@ -134,7 +139,8 @@ def drain(
     Parameters
     ----------
     selector
-        Which nodes: a name or id, or a selector like 'name=web-* and version!=2.0' (see `tenure nodes --help`).
+        Which nodes: a name or id that there is, or a selector, which may find none, like
+        'name=web-* and version!=2.0' (see `tenure nodes --help`).
     undo
         Let drained nodes take part again.
     dry_run
@@ -158,7 +164,8 @@ def drain(
             await (undrain(client, id) if undo else drain(client, id, teller, within))
         return ids
 
-    return _tell(_run(connection, run, teller), "taking part again" if undo else "drained", dry_run, connection)
+    done = "taking part again" if undo else "drained"
+    return _tell(_meant(selector, _run(connection, run, teller)), done, dry_run, connection)
 
 
 def stop(
@@ -173,7 +180,8 @@ def stop(
     Parameters
     ----------
     selector
-        Which nodes: a name or id, or a selector like 'state=draining' (see `tenure nodes --help`).
+        Which nodes: a name or id that there is, or a selector, which may find none, like
+        'state=draining' (see `tenure nodes --help`).
     drain
         Drain them first. The last node, too: all that it has is kept by the members, and goes on with the next.
     dry_run
@@ -191,7 +199,7 @@ def stop(
             await stop(client, id, drain_first, teller, within)
         return ids
 
-    return _tell(_run(connection, run, teller), "stopped", dry_run, connection)
+    return _tell(_meant(selector, _run(connection, run, teller)), "stopped", dry_run, connection)
 
 
 def shutdown(*, timers: Timers = "keep", within: Within = None, connection: Connection = USUAL_CONNECTION) -> int:
@@ -237,11 +245,24 @@ def workers(application: str = "", /, *, node: str = "", connection: Connection 
     return Exit.DONE
 
 
+def _there(application: str, ids: list[str]) -> list[str]:
+    if not ids:
+        raise Failed(f"No job belongs to application {application!r}: see `tenure jobs`.")
+    return ids
+
+
 def _chosen(selector: tuple[str, ...]) -> Selector:
     text = " ".join(selector)
     if not text.strip():
         raise Usage("Say which nodes: a name, or a selector like 'name=web-*' (all: 'id=*').")
     return parse_selector(text, NODES)
+
+
+def _meant(selector: tuple[str, ...], ids: list[str]) -> list[str]:
+    """A selector may find none; what is named is there."""
+    if not ids and (name := one_name(" ".join(selector))):
+        raise Failed(f"No node is called {name!r}: see `tenure nodes`.")
+    return ids
 
 
 def _tell(ids: list[str], done: str, dry_run: bool, connection: Connection) -> int:
@@ -253,8 +274,8 @@ def _tell(ids: list[str], done: str, dry_run: bool, connection: Connection) -> i
             print(id)
         say(f"{counted(len(ids), 'node')} would be {done}.")
     else:
-        say(f"{', '.join(ids)}: {done}." if ids else "No node is meant: see `tenure nodes`.")
-    return Exit.DONE if ids else Exit.FAILED
+        say(f"{', '.join(ids)}: {done}." if ids else f"0 nodes {done}.")
+    return Exit.DONE
 
 
 def _run(connection: Connection, work: Work, teller: Teller | None = None) -> Any:

@@ -11,8 +11,8 @@ from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Usage
 from tenure.cli.node_rows import node_rows
 from tenure.cli.options import USUAL_CONNECTION, Connection
-from tenure.cli.selector import NODES, parse_selector
 from tenure.cli.show import counted, print_json, print_table, say
+from tenure.clients.selector import NODES, parse_selector
 
 if TYPE_CHECKING:
     from tenure.clients.views import UpgradeStatus

@@ -1,7 +1,9 @@
 """What a member's log says about it: that it is up, how many members it sees, and why it did not start."""
 
 import enum
+import errno
 import re
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +18,7 @@ from tenure.members.errors import (
 )
 from tenure.members.settings import HAZELCAST_VERSION, MemberSettings
 
-__all__ = ["Migrations", "Standing", "diagnose", "host_not_here", "port_taken", "read_standing"]
+__all__ = ["Migrations", "Standing", "diagnose", "host_not_here", "not_to_be_had", "port_taken", "read_standing"]
 
 _STARTED = re.compile(rb"\]:\d+ is STARTED")
 _MEMBERS = re.compile(rb"Members \{size:(\d+), ver:\d+\}")
@@ -115,6 +117,19 @@ def host_not_here(settings: MemberSettings) -> MemberError:
         f"This machine has no interface with the address {settings.host}.",
         "Give the member one that it has (host); `ip address` lists them.",
     )
+
+
+def not_to_be_had(settings: MemberSettings, error: OSError) -> MemberError:
+    """Why the address can't be bound to."""
+    if isinstance(error, socket.gaierror):
+        what = f"{settings.host!r} is no address, and no host of this name is known here ({error.strerror})."
+        return MemberDidNotStart(what, "Give the member an address that this machine has (host).")
+    if error.errno == errno.EADDRNOTAVAIL:
+        return host_not_here(settings)
+    if error.errno == errno.EADDRINUSE:
+        return port_taken(settings)
+    what = f"Port {settings.port} of {settings.host} can't be had: {error.strerror or error}."
+    return MemberDidNotStart(what, "Give the member another port.")
 
 
 _MISMATCH = re.compile(r"A Configuration mismatch was detected: (?P<why>.+?)(?:Node is going to shutdown|\n)")

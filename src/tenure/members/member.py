@@ -4,7 +4,6 @@ One member is one process of its own. Members that start together are started on
 the same moment wait seconds for each other.
 """
 
-import errno
 import os
 import signal
 import socket
@@ -24,7 +23,7 @@ from tenure.members.errors import MemberDidNotStart, MemberError, StoodAlone, To
 from tenure.members.jar import Progress, cache_dir, fetch_jar
 from tenure.members.java import Java, find_java
 from tenure.members.launch import jvm_command, release, spawn
-from tenure.members.logs import Migrations, Standing, diagnose, host_not_here, port_taken, read_standing
+from tenure.members.logs import Migrations, Standing, diagnose, not_to_be_had, read_standing
 from tenure.members.settings import Address, MemberSettings, memory_total_mib
 
 __all__ = ["Member", "free_port", "open_member", "open_members", "prepare", "settle", "start_member"]
@@ -284,7 +283,7 @@ def _checked(settings: MemberSettings) -> MemberSettings:
         try:
             probe.bind(settings.address)
         except OSError as error:
-            raise (host_not_here if error.errno == errno.EADDRNOTAVAIL else port_taken)(settings) from error
+            raise not_to_be_had(settings, error) from error
         return replace(settings, port=probe.getsockname()[1])
 
 

@@ -13,6 +13,7 @@ PORT = 5701
 PARTITION_COUNT = 271
 """A prime, so that partitions spread evenly over any number of members."""
 
+HEAP_MIN_MIB = 16
 BACKUPS_MAX = 6
 """Hazelcast keeps no more."""
 
@@ -79,10 +80,12 @@ class MemberSettings:
             raise ValueError(f"member_count is {self.member_count}: a cluster has at least one member")
         if self.partition_count < 1:
             raise ValueError(f"partition_count is {self.partition_count}: it must be at least 1")
-        if not 16 <= self.heap_initial_mib <= self.heap_max_mib:
+        if self.heap_max_mib < HEAP_MIN_MIB:
+            raise ValueError(f"heap_max_mib is {self.heap_max_mib}: it must be at least {HEAP_MIN_MIB}")
+        if not HEAP_MIN_MIB <= self.heap_initial_mib <= self.heap_max_mib:
             raise ValueError(
                 f"heap_initial_mib is {self.heap_initial_mib}: "
-                f"it must be between 16 and heap_max_mib ({self.heap_max_mib})"
+                f"it must be between {HEAP_MIN_MIB} and heap_max_mib ({self.heap_max_mib})"
             )
 
     @property

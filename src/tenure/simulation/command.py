@@ -13,11 +13,11 @@ __all__ = ["main"]
 
 TRACE_LINES = 60
 PROGRESS_SEEDS = 100
-VIOLATION, USAGE, BROKEN = 1, 2, 3
+FAILED, USAGE = 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: no violation, 1: violations, 2: wrong usage, 3: the simulator itself broke."""
+    """0: no violation, 1: violations, or the simulator itself broke, which it says; 2: wrong usage."""
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as ended:
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _simulate(options)
     except Exception:  # noqa: BLE001 - whatever it is, it must not look like a violation
         _warn(f"the simulator broke; this says nothing about the engine\n{traceback.format_exc()}")
-        return BROKEN
+        return FAILED
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,7 +73,7 @@ def _simulate(options: argparse.Namespace) -> int:
         )
     else:
         _say(summary.line())
-    return VIOLATION if summary.violations else 0
+    return FAILED if summary.violations else 0
 
 
 def _show_progress(summary: Summary, options: argparse.Namespace) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.cli.selector import NODES, BadSelector, parse_selector
+from tenure.clients.selector import NODES, BadSelector, parse_selector
 
 JOB = {
     "id": "order-17",

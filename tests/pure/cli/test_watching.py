@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
 
-from tenure.cli.dev import _syntax_problem, snapshot, watched_folder
+from tenure.cli.dev import _check_there, _keep_running, _syntax_problem, snapshot, watched_folder
+from tenure.cli.options import Output
 from tenure.nodes.application import load, source_of
 from tenure.nodes.whereabouts import announced, embedded_clusters
 from tenure.scheduler.errors import Mistake
@@ -75,3 +77,39 @@ def test_an_embedded_cluster_is_found_for_as_long_as_it_is_there(
         assert embedded_clusters() == ["mine@127.0.0.1:5"]
     assert embedded_clusters() == []
     assert list(tmp_path.iterdir()) == [], "notes of the dead are thrown away"
+
+
+def test_what_is_there_is_watched_whether_it_can_be_loaded_or_not(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken.py").write_text("def nonsense(:\n")
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in sys.modules if name.startswith("shop_under_test")]:
+        monkeypatch.delitem(sys.modules, name)
+    for app in ("broken.py", "broken", "shop_under_test.jobs.orders", str(package / "orders.py"), "tenure.demo"):
+        _check_there(app)
+    assert "shop_under_test" not in sys.modules, "looked for, not imported"
+
+
+async def test_an_application_that_can_not_be_loaded_is_waited_for(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    app, stop, said = tmp_path / "app_with_a_mistake.py", trio.Event(), ""
+
+    async def until(words: str) -> None:
+        nonlocal said
+        while words not in said:
+            await trio.sleep(0.05)
+            said += capfd.readouterr().err
+
+    app.write_text("import tenure\n\nnonsense\n")
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_keep_running, str(app), "nobody@127.0.0.1:9", tmp_path, stop, Output())
+            await until("The node has ended (exit code 2). Waiting for a change.")
+            assert "NameError" in said
+            app.write_text("import tenure\n\n@tenure.job('x')\nclass X(tenure.Job): ...\n")
+            await until("Changed: app_with_a_mistake.py. Starting the node again")
+            await trio.sleep(0.6)
+            stop.set()
+    assert said.count("The node has ended") == 1, "said once, and the new one has not ended"

@@ -53,8 +53,12 @@ async def test_what_is_not_there_is_missing_and_can_be_deleted(store: Store) -> 
 
 async def test_a_place_that_can_not_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(StoreFailed, match="file/packs"):
+    with pytest.raises(StoreFailed, match="file/packs/x can't be written: Not a directory"):
         await Directory(tmp_path / "file").write("packs/x", b"1")
+    with pytest.raises(StoreFailed, match="nowhere/packs/x can't be written: No such file"):
+        await Directory(Path("/proc/nowhere")).write("packs/x", b"1")
+    with pytest.raises(StoreFailed, match="it is no folder"):
+        await Directory(tmp_path / "file").files("snapshots")
 
 
 async def test_a_directory_shows_whole_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

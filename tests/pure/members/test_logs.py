@@ -1,5 +1,7 @@
 """Reading a member's log."""
 
+import errno
+import socket
 from pathlib import Path
 
 import pytest
@@ -8,11 +10,12 @@ from tenure.members import (
     MemberDidNotStart,
     MemberError,
     MemberSettings,
+    PortTaken,
     SettingsMismatch,
     TooLittleMemory,
     WrongVersion,
 )
-from tenure.members.logs import Migrations, diagnose, read_standing
+from tenure.members.logs import Migrations, diagnose, not_to_be_had, read_standing
 
 PREFIX = "INFO: [127.0.0.1]:5701 [tenure] [5.7.0] "
 JOINED = "Members {size:2, ver:2} [\n\tMember [127.0.0.1]:5701 - 11aa this\n\tMember [127.0.0.1]:5702 - 22bb\n]\n"
@@ -62,4 +65,20 @@ def test_what_went_wrong_is_named(line: str, error: type[MemberError], says: str
     assert type(found) is error
     assert says in str(found)
     assert found.what
+    assert found.next_step
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "sentence"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), MemberDidNotStart, "'nonsense' is no address, and no host"),
+        (OSError(errno.EADDRINUSE, "in use"), PortTaken, "Port 5701 of nonsense is taken"),
+        (OSError(errno.EADDRNOTAVAIL, "not here"), MemberDidNotStart, "no interface with the address nonsense"),
+        (PermissionError(errno.EACCES, "Permission denied"), MemberDidNotStart, "can't be had: Permission denied"),
+    ],
+)
+def test_why_an_address_can_not_be_had(error: OSError, kind: type[MemberError], sentence: str) -> None:
+    found = not_to_be_had(MemberSettings(host="nonsense"), error)
+    assert type(found) is kind
+    assert sentence in found.what
     assert found.next_step

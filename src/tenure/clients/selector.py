@@ -12,15 +12,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tenure.cli.ends import Usage
+from tenure.scheduler.errors import Mistake
 
-__all__ = ["JOBS", "NODES", "BadSelector", "Language", "Selector", "glob", "parse_selector"]
+__all__ = ["JOBS", "NODES", "BadSelector", "Language", "Selector", "glob", "one_name", "parse_selector"]
 
 Job = Mapping[str, Any]
 Selector = Callable[[Job], bool]
 
 
-class BadSelector(Usage):
+class BadSelector(Mistake):
     """The selector can't be read; the text points at the place."""
 
     def __init__(self, problem: str, text: str, at: int) -> None:
@@ -85,6 +85,15 @@ def parse_selector(text: str, language: Language = JOBS) -> Selector:
     if (left := parser.peek()) is not None:
         raise BadSelector(f"{left.text!r} comes unexpectedly (is there an 'and' or 'or' missing?)", text, left.at)
     return selector
+
+
+def one_name(text: str) -> str:
+    """The id or name that the text is, if it is nothing else: no condition, nothing that stands for several. Else
+    empty."""
+    tokens = _tokens(text)
+    if len(tokens) != 1 or tokens[0].kind == "mark" or not {"*", "?"}.isdisjoint(tokens[0].text):
+        return ""
+    return tokens[0].text
 
 
 def _tokens(text: str) -> list[_Token]:
