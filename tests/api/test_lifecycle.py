@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import cyclopts
 import pytest
 import trio
 
 import tenure
+from tenure.cli.app import build_app
 from tenure.jobs.lifecycle import Load, ScaleDown, ScaleUp, Shutdown, Snapshot, Undeploy, Upgrade, arguments_of
 from tenure.scheduler.jobtype import JobType, Registry, registry
 from tenure.testing import Cluster
@@ -15,7 +17,7 @@ from tenure.testing import Cluster
     ("instruction", "arguments"),
     [
         (Snapshot(url="s3://x"), ["snapshot", "s3://x"]),
-        (Snapshot(url="s3://x", options=["--verify"]), ["snapshot", "s3://x", "--verify"]),
+        (Snapshot(url="s3://x", options=["--keep", "3"]), ["snapshot", "s3://x", "--keep", "3"]),
         (Load(url="/srv/x"), ["restore", "/srv/x"]),
         (Load(url="/srv/x", name="n", replace=True), ["restore", "/srv/x", "--name", "n", "--replace"]),
         (ScaleUp(nodes=2, spawn="tenure node a.py"), ["scale", "--to", "5", "--spawn", "tenure node a.py"]),
@@ -27,6 +29,17 @@ from tenure.testing import Cluster
 )
 def test_each_instruction_is_a_command(instruction: Any, arguments: list[str]) -> None:
     assert arguments_of(instruction, nodes=3) == arguments
+    found, bound, _ = build_app().parse_args(arguments)  # raises what the command does not take
+    assert found.__module__.startswith("tenure.cli.")
+    assert bound.signature.parameters.keys() >= bound.arguments.keys()
+
+
+@pytest.mark.parametrize(
+    "instruction", [Snapshot(url="s3://x", options=["--verify"]), Load(url="x", options=["--keep"])]
+)
+def test_options_that_a_command_does_not_have_are_found(instruction: Any) -> None:
+    with pytest.raises(cyclopts.CycloptsError):
+        build_app().parse_args(arguments_of(instruction, nodes=3))
 
 
 @pytest.mark.parametrize("instruction", [ScaleDown(nodes=3), ScaleDown(nodes=0), Undeploy(application="tenure")])
