@@ -1,5 +1,6 @@
 """What clients and commands do with snapshots, as plain dicts."""
 
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -7,6 +8,7 @@ import msgspec
 from tenure.scheduler.errors import Mistake, TenureError, UnknownJob
 from tenure.scheduler.snapshots.catalog import Catalog
 from tenure.scheduler.snapshots.coordinator import SnapshotOptions, take_snapshot
+from tenure.scheduler.snapshots.export import lines
 from tenure.scheduler.snapshots.form import Manifest
 from tenure.scheduler.snapshots.restoring import RestoreOptions, restore_snapshot
 from tenure.scheduler.snapshots.schedule import JOB_TYPE, job_of
@@ -15,7 +17,16 @@ from tenure.scheduler.snapshots.stores import open_store
 if TYPE_CHECKING:
     from tenure.scheduler.client import GridClient
 
-__all__ = ["restore", "schedule_snapshots", "shown", "snapshot", "snapshots", "unschedule_snapshots"]
+__all__ = [
+    "exported",
+    "restore",
+    "schedule_snapshots",
+    "shown",
+    "snapshot",
+    "snapshots",
+    "unschedule_snapshots",
+    "verify",
+]
 
 
 async def snapshot(
@@ -53,6 +64,17 @@ async def snapshots(url: str) -> list[dict[str, Any]]:
     """See `Client.snapshots`."""
     catalog = Catalog(open_store(url))
     return [shown(await catalog.read(name)) for name in await catalog.names()]
+
+
+async def verify(url: str, name: str = "") -> dict[str, Any]:
+    """See `Client.verify_snapshot`."""
+    verdict = await Catalog(open_store(url)).verify(name)
+    return {**verdict._asdict(), "whole": not verdict.problems}
+
+
+def exported(url: str, name: str = "") -> AsyncIterator[dict[str, Any]]:
+    """See `Client.export_snapshot`."""
+    return lines(Catalog(open_store(url)), name)
 
 
 async def restore(client: "GridClient", url: str, *, name: str = "", replace: bool = False) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tenure.application import BadApplication, load_application
     from tenure.clients.client import Client
+    from tenure.clients.selector import BadSelector
     from tenure.clients.sync_client import SyncClient
     from tenure.clients.views import (
         ActivityView,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         Snapshot,
         TimerView,
         UpgradeStatus,
+        Verified,
         WaitingView,
         WorkerView,
     )
@@ -95,6 +97,7 @@ __all__ = [
     "BadApplication",
     "BadLocation",
     "BadSchedule",
+    "BadSelector",
     "Client",
     "ClientClosed",
     "ClientSettings",
@@ -151,6 +154,7 @@ __all__ = [
     "UpgradeStopped",
     "UpgradeUnderWay",
     "UpgradeUnfinished",
+    "Verified",
     "WaitingView",
     "WorkerView",
     "WrongType",
@@ -162,6 +166,7 @@ __all__ = [
 _HOMES = {
     "application": ("BadApplication", "load_application"),
     "clients.client": ("Client",),
+    "clients.selector": ("BadSelector",),
     "clients.sync_client": ("SyncClient",),
     "clients.views": (
         "ActivityView",
@@ -177,6 +182,7 @@ _HOMES = {
         "Snapshot",
         "TimerView",
         "UpgradeStatus",
+        "Verified",
         "WaitingView",
         "WorkerView",
     ),

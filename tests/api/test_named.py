@@ -16,7 +16,7 @@ def test_jobs(shell: Shell, command: str) -> None:
     shell.before = _a_job
     for wrong in (["nobody"], ['"nobody"'], ["nobody", "--dry-run"]):
         shell(command, *wrong, code=1)
-        assert "There is no job 'nobody'" in shell.err
+        assert "there is no job 'nobody'. See `tenure jobs`" in shell.err
     for nothing in ("id=nobody", "nobody*", "state=failed", "nobody or nothing"):
         shell(command, nothing)
         assert shell.err.startswith("0 jobs ")

@@ -1,6 +1,10 @@
 """Commands for snapshots, on clusters in memory."""
 
+import json
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import tenure
 from tests.api.jobs import Counter
@@ -33,3 +37,30 @@ def test_what_is_no_place_for_snapshots_is_said(shell: Shell, tmp_path: Path) ->
     assert shell("snapshots", "list", str(tmp_path / "nothing"), "--json") == []
     shell("snapshot", "/proc/nowhere", code=1)
     assert "can't be written: No such file or directory (/proc/nowhere" in shell.err
+
+
+def test_snapshots_are_verified_and_exported_by_clients_and_commands_alike(shell: Shell, tmp_path: Path) -> None:
+    told: list[Any] = []
+
+    async def by_client(client: tenure.Client) -> None:
+        await client.schedule(Counter, id="a", total=1)
+        place = str(tmp_path / "place")
+        taken = await client.snapshot(place)
+        told.append(await client.verify_snapshot(place, name=taken["name"]))
+        told.append(await client.export_snapshot(place, tmp_path / "jobs.jsonl"))
+        with pytest.raises(tenure.UnknownSnapshot):
+            await client.verify_snapshot(place, name="nonsense")
+
+    shell.before = by_client
+    shell("jobs")
+    verified, count = told
+    assert (verified["jobs"], verified["problems"], verified["whole"]) == (1, [], True)
+    lines = [json.loads(line) for line in (tmp_path / "jobs.jsonl").read_text().splitlines()]
+    assert [(line["kind"], line["id"], line["state"]["total"]) for line in lines] == [("job", "a", 1)]
+    assert count == 1
+    assert shell("snapshots", "verify", str(tmp_path / "place"), "--json") == [verified]
+    assert shell("snapshots", "export", str(tmp_path / "place"), "--json") == lines
+    for pack in (tmp_path / "place" / "packs").rglob("*-0"):
+        pack.write_bytes(b"")
+    (damaged,) = shell("snapshots", "verify", str(tmp_path / "place"), "--json", code=1)
+    assert not damaged["whole"]

@@ -102,6 +102,11 @@ async def use() -> None:
         assert_type(description["status"], str)
         assert_type(description["failure"], tenure.FailureView | None)
         assert_type(await client.jobs(), list[tenure.JobSummary])
+        assert_type(await client.jobs("state=failed"), list[tenure.JobSummary])
+        assert_type(await client.do_to_all("retry", "state=failed"), list[str])
+        await client.do_to_all("remove", "id=*")  # type: ignore[arg-type]
+        assert_type(await client.verify_snapshot("/snapshots"), tenure.Verified)
+        assert_type(await client.export_snapshot("/snapshots", "jobs.jsonl"), int)
         assert_type(await client.nodes(), list[tenure.NodeInfo])
         assert_type(await client.partitions(), list[tenure.PartitionStatus])
         assert_type(await client.topics(), dict[str, int])

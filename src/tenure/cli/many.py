@@ -1,23 +1,19 @@
 """Commands for all jobs that a selector names: jobs, pause, resume, cancel, retry."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from tenure.cli.connection import connected
-from tenure.cli.ends import Exit, Failed, Usage
+from tenure.cli.ends import Exit, Usage
 from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.show import counted, moment, print_json, print_table, say
-from tenure.clients.selector import Selector, one_name, parse_selector
-
-if TYPE_CHECKING:
-    from tenure.scheduler.client import GridClient
+from tenure.clients.selecting import Action, NamedJob, do, meant, select
+from tenure.clients.selector import parse_selector
 
 __all__ = ["cancel", "jobs", "pause", "resume", "retry"]
 
-AT_ONCE_MAX = 64
-Work = Callable[["GridClient", str], Awaitable[Any]]
 DryRun = Annotated[bool, Parameter(negative="")]
 
 
@@ -31,7 +27,7 @@ def jobs(*selector: str, connection: Connection = USUAL_CONNECTION) -> int:
     """
     chosen = parse_selector(" ".join(selector))
 
-    async def run() -> list[dict[str, Any]]:
+    async def run() -> list[NamedJob]:
         async with connected(connection) as client:
             return await select(client, chosen)
 
@@ -47,7 +43,7 @@ def jobs(*selector: str, connection: Connection = USUAL_CONNECTION) -> int:
     return Exit.DONE
 
 
-def _row(job: dict[str, Any]) -> tuple[Any, ...]:
+def _row(job: NamedJob) -> tuple[Any, ...]:
     state = f"{job['status']} ({job['stuck']})" if job["stuck"] else job["status"]
     node = job["node_name"] or job["node"]
     return job["id"], job["type"], state, job["waiting"] or "", moment(job["due_ms"]), node, job["error"]
@@ -63,7 +59,7 @@ def pause(*selector: str, dry_run: DryRun = False, connection: Connection = USUA
     dry_run
         Only print the jobs that are meant.
     """
-    return _change(selector, dry_run, connection, "paused", lambda client, id: client.defining.want(id, "paused"))
+    return _change(selector, dry_run, connection, "paused", "pause")
 
 
 def resume(*selector: str, dry_run: DryRun = False, connection: Connection = USUAL_CONNECTION) -> int:
@@ -76,7 +72,7 @@ def resume(*selector: str, dry_run: DryRun = False, connection: Connection = USU
     dry_run
         Only print the jobs that are meant.
     """
-    return _change(selector, dry_run, connection, "resumed", lambda client, id: client.defining.want(id, "running"))
+    return _change(selector, dry_run, connection, "resumed", "resume")
 
 
 def cancel(*selector: str, dry_run: DryRun = False, connection: Connection = USUAL_CONNECTION) -> int:
@@ -89,7 +85,7 @@ def cancel(*selector: str, dry_run: DryRun = False, connection: Connection = USU
     dry_run
         Only print the jobs that are meant.
     """
-    return _change(selector, dry_run, connection, "cancelled", lambda client, id: client.directory.cancel(id))
+    return _change(selector, dry_run, connection, "cancelled", "cancel")
 
 
 def retry(
@@ -110,69 +106,24 @@ def retry(
     dry_run
         Only print the jobs that are meant.
     """
-    return _change(
-        selector,
-        dry_run,
-        connection,
-        "tried again",
-        lambda client, id: client.directory.retry(id, skip=skip),
-        also=lambda job: job["status"] == "failed" or bool(job["error"]),
-    )
+    return _change(selector, dry_run, connection, "tried again", "skip" if skip else "retry")
 
 
-async def select(client: "GridClient", chosen: Selector) -> list[dict[str, Any]]:
-    """The jobs that a selector names, in the order of their ids."""
-    names = {node.id: node.name for node in await client.directory.nodes()}
-    found = [job | {"node_name": names.get(job["node"], "")} for job in await client.directory.jobs()]
-    return [job for job in found if chosen(job)]
-
-
-def _change(
-    selector: tuple[str, ...],
-    dry_run: bool,
-    connection: Connection,
-    done: str,
-    work: Work,
-    also: Selector = lambda job: True,
-) -> int:
+def _change(selector: tuple[str, ...], dry_run: bool, connection: Connection, done: str, action: Action) -> int:
     text = " ".join(selector)
     if not text.strip():
         raise Usage("Say which jobs: an id, or a selector like 'type=counter and state=failed' (all: 'id=*').")
-    chosen = parse_selector(text)
+    parse_selector(text)  # a mistake in it is said before anybody is asked
 
     async def run() -> tuple[list[str], dict[str, str]]:
         async with connected(connection) as client:
-            meant = await select(client, chosen)
-            if not meant and (name := one_name(text)):
-                raise Failed(f"There is no job {name!r}: see `tenure jobs`.")
-            ids = [str(job["id"]) for job in meant if also(job)]
-            return ids, {} if dry_run else await _each(client, ids, work)
+            ids = await meant(client, action, text)
+            failures = {} if dry_run else await do(client, action, ids)
+            return ids, {id: str(error) for id, error in failures.items()}
 
     ids, failures = _run(run)
     _tell(ids, failures, done, dry_run, connection)
     return Exit.FAILED if failures else Exit.DONE
-
-
-async def _each(client: "GridClient", ids: list[str], work: Work) -> dict[str, str]:
-    """Do it to all; what could not be done, and why."""
-    import trio
-
-    from tenure.scheduler.errors import TenureError
-
-    failures: dict[str, str] = {}
-    limiter = trio.CapacityLimiter(AT_ONCE_MAX)
-
-    async def one(id: str) -> None:
-        async with limiter:
-            try:
-                await work(client, id)
-            except TenureError as error:
-                failures[id] = str(error)
-
-    async with trio.open_nursery() as nursery:
-        for id in ids:
-            nursery.start_soon(one, id)
-    return failures
 
 
 def _tell(ids: list[str], failures: dict[str, str], done: str, dry_run: bool, connection: Connection) -> None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import cyclopts
 from cyclopts import Parameter
@@ -12,9 +12,6 @@ from tenure.cli.connection import checked_timeout_s, connected, connected_grid
 from tenure.cli.ends import Exit, Usage
 from tenure.cli.options import USUAL_CONNECTION, USUAL_OUTPUT, Connection, Output
 from tenure.cli.show import as_json, counted, moment, print_json, print_table, say
-
-if TYPE_CHECKING:
-    from tenure.scheduler.snapshots.catalog import Catalog
 
 __all__ = ["app", "restore", "snapshot"]
 
@@ -150,12 +147,9 @@ def list_(url: str, /, *, output: Output = USUAL_OUTPUT) -> int:
         Where they are.
     """
 
-    async def run(catalog: "Catalog") -> list[dict[str, Any]]:
-        from tenure.scheduler.snapshots import calls
+    from tenure.scheduler.snapshots import calls
 
-        return [calls.shown(await catalog.read(name)) for name in await catalog.names()]
-
-    found = _with_catalog(url, run)
+    found = _run(lambda: calls.snapshots(location(url)))
     if output.json:
         for snapshot in found:
             print_json(snapshot)
@@ -189,18 +183,20 @@ def verify(url: str, name: str = "", /, *, output: Output = USUAL_OUTPUT) -> int
     name
         Which one; the newest, if none is given.
     """
-    verdict = _with_catalog(url, lambda catalog: catalog.verify(name))
+    from tenure.scheduler.snapshots import calls
+
+    found = _run(lambda: calls.verify(location(url), name))
     if output.json:
-        print_json({**verdict._asdict(), "whole": not verdict.problems})
+        print_json(found)
     else:
-        for problem in verdict.problems:
+        for problem in found["problems"]:
             print(problem)
         say(
-            f"Snapshot {verdict.name} is damaged: restore an earlier one."
-            if verdict.problems
-            else f"Snapshot {verdict.name} is whole: {counted(verdict.jobs, 'job')}, {_size(verdict.size_bytes)}."
+            f"Snapshot {found['name']} is whole: {counted(found['jobs'], 'job')}, {_size(found['size_bytes'])}."
+            if found["whole"]
+            else f"Snapshot {found['name']} is damaged: restore an earlier one."
         )
-    return Exit.FAILED if verdict.problems else Exit.DONE
+    return Exit.DONE if found["whole"] else Exit.FAILED
 
 
 @app.command
@@ -217,14 +213,14 @@ def export(url: str, name: str = "", /, *, to: Path | None = None, output: Outpu
         A file to write to. Standard output, if none is given.
     """
 
-    async def run(catalog: "Catalog") -> int:
-        from tenure.scheduler.snapshots.export import lines
+    async def run() -> int:
+        from tenure.scheduler.snapshots import calls
 
         count = 0
         # Read and written line by line: no other task waits for this one.
         file = to.open("w") if to is not None else None
         try:
-            async for line in lines(catalog, name):
+            async for line in calls.exported(location(url), name):
                 count += 1
                 print(as_json(line), file=file)
         finally:
@@ -232,7 +228,7 @@ def export(url: str, name: str = "", /, *, to: Path | None = None, output: Outpu
                 file.close()
         return count
 
-    count = _with_catalog(url, run)
+    count = _run(run)
     if to is not None:
         say(f"{count:,} lines are in {to}.")
     return Exit.DONE
@@ -244,13 +240,6 @@ def export(url: str, name: str = "", /, *, to: Path | None = None, output: Outpu
 def location(url: str) -> str:
     """A directory's path from the root, wherever the command is run."""
     return url if ":" in url else str(Path(url).expanduser().absolute())
-
-
-def _with_catalog(url: str, work: "Callable[[Catalog], Awaitable[T]]") -> T:
-    from tenure.scheduler.snapshots.catalog import Catalog
-    from tenure.scheduler.snapshots.stores import open_store
-
-    return _run(lambda: work(Catalog(open_store(location(url)))))
 
 
 def _seconds(text: str) -> float:

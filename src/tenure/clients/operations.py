@@ -1,12 +1,14 @@
 """What the public methods of clients do, on the core: the one place for `Client` and `SyncClient` alike."""
 
 from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
+from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 import trio
 
-from tenure.clients.views import DeadLetter, JobDescription, JobSummary, PartitionStatus, Restored, Snapshot
+from tenure.clients.views import DeadLetter, JobDescription, JobSummary, PartitionStatus, Restored, Snapshot, Verified
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import Mistake, TenureError, UnknownJob
@@ -150,6 +152,22 @@ async def unschedule_snapshots(client: GridClient, url: str, timeout_s: float | 
 
 async def snapshots(client: GridClient, url: str) -> list[Snapshot]:
     return cast(list[Snapshot], await _calls().snapshots(url))
+
+
+async def verify_snapshot(client: GridClient, url: str, name: str) -> Verified:
+    return cast(Verified, await _calls().verify(url, name))
+
+
+async def export_snapshot(client: GridClient, url: str, to: str | PathLike[str], name: str) -> int:
+    from tenure.clients.as_json import as_json
+
+    count = 0
+    # Written line by line as it is read: no other task of this client waits for long.
+    with Path(to).open("w") as file:  # noqa: ASYNC230
+        async for line in _calls().exported(url, name):
+            count += 1
+            print(as_json(line), file=file)
+    return count
 
 
 async def restore(client: GridClient, url: str, name: str, replace: bool) -> Restored:

@@ -9,10 +9,11 @@ from os import PathLike
 from types import TracebackType
 from typing import Any
 
-from tenure.clients import draining, operations, quiescing, scaling, upgrading
+from tenure.clients import draining, operations, quiescing, scaling, selecting, upgrading
 from tenure.clients.homes import SyncHome
 from tenure.clients.operations import JobSpec, JobTarget
 from tenure.clients.quiescing import Tell, Timers
+from tenure.clients.selecting import Action
 from tenure.clients.views import (
     DeadLetter,
     JobDescription,
@@ -23,6 +24,7 @@ from tenure.clients.views import (
     ScaleStatus,
     Snapshot,
     UpgradeStatus,
+    Verified,
     WorkerView,
 )
 from tenure.connect import opening
@@ -114,6 +116,11 @@ class SyncClient:
         False: the job has not failed."""
         return self._home.run(operations.retry, id, skip, timeout_s)
 
+    def do_to_all(self, action: Action, selector: str, *, timeout_s: float | None = None) -> list[str]:
+        """Pause, resume, cancel or retry all jobs that a selector names (see `jobs`); "skip" is to retry with `skip`.
+        Returns their ids. Raises the first error, after all others are done; `UnknownJob` if it is an id of none."""
+        return self._home.run(selecting.do_to_all, action, selector, timeout_s)
+
     # -- messages ---------------------------------------------------------------------------------
 
     def publish(self, to: str | Topic, message: Any, *, id: str = "", timeout_s: float | None = None) -> None:
@@ -154,9 +161,10 @@ class SyncClient:
         """All that is known of one job."""
         return self._home.run(operations.describe, id, timeout_s)
 
-    def jobs(self, *, timeout_s: float | None = None) -> list[JobSummary]:
-        """Every job, by id."""
-        return self._home.run(operations.jobs, timeout_s)
+    def jobs(self, selector: str = "", *, timeout_s: float | None = None) -> list[JobSummary]:
+        """The jobs that a selector names, by id: "type=counter and state=failed", as `tenure jobs` takes it. All, if
+        none is given. Raises `BadSelector`."""
+        return self._home.run(selecting.jobs, selector, timeout_s)
 
     def nodes(self) -> list[NodeInfo]:
         """The nodes that have lately said that they are there."""
@@ -337,6 +345,15 @@ class SyncClient:
     def snapshots(self, url: str) -> list[Snapshot]:
         """The snapshots at this place, oldest first."""
         return self._home.run(operations.snapshots, url)
+
+    def verify_snapshot(self, url: str, *, name: str = "") -> Verified:
+        """Read a snapshot (the newest, unless named), and compare every checksum."""
+        return self._home.run(operations.verify_snapshot, url, name)
+
+    def export_snapshot(self, url: str, to: str | PathLike[str], *, name: str = "") -> int:
+        """Write a snapshot (the newest, unless named) to a file as lines of JSON: jobs with their states, topics, dead
+        letters, messages on their way. Returns how many."""
+        return self._home.run(operations.export_snapshot, url, to, name)
 
     def restore(self, url: str, *, name: str = "", replace: bool = False) -> Restored:
         """Restore a snapshot (the newest, unless named) into this cluster, of whatever size and partition count.

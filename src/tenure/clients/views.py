@@ -16,6 +16,7 @@ __all__ = [
     "Snapshot",
     "TimerView",
     "UpgradeStatus",
+    "Verified",
     "WaitingView",
     "WorkerView",
 ]
@@ -248,6 +249,18 @@ class Snapshot(TypedDict):
     partition_count: int
     incarnation: int
     duration_s: float
+
+
+class Verified(TypedDict):
+    """What was found of a snapshot that was read to its end."""
+
+    name: str
+    jobs: int
+    size_bytes: int
+    problems: list[str]
+    """What is missing, damaged or contradicts itself; empty: nothing."""
+    whole: bool
+    """There are none."""
 
 
 class Restored(TypedDict):

@@ -1,0 +1,90 @@
+"""The jobs that a selector names, and what is done to all of them: for clients and for commands."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
+
+import trio
+
+from tenure.clients import operations
+from tenure.clients.selector import Selector, one_name, parse_selector
+from tenure.clients.views import JobSummary
+from tenure.scheduler.client import GridClient
+from tenure.scheduler.errors import Mistake, TenureError, UnknownJob
+
+__all__ = ["Action", "NamedJob", "do", "do_to_all", "jobs", "meant", "select"]
+
+AT_ONCE_MAX = 64
+Action = Literal["pause", "resume", "cancel", "retry", "skip"]
+"""To skip is to retry without what it failed on."""
+_ACTIONS: dict[Action, Callable[[GridClient, str, float | None], Awaitable[object]]] = {
+    "pause": operations.pause,
+    "resume": operations.resume,
+    "cancel": operations.cancel,
+    "retry": lambda client, id, timeout_s: operations.retry(client, id, False, timeout_s),
+    "skip": lambda client, id, timeout_s: operations.retry(client, id, True, timeout_s),
+}
+
+
+class NamedJob(JobSummary):
+    """With the name of its node, which selectors may ask for, too."""
+
+    node_name: str
+
+
+async def select(client: GridClient, chosen: Selector, timeout_s: float | None = None) -> list[NamedJob]:
+    """The jobs that are chosen, in the order of their ids."""
+    names = {node.id: node.name for node in await client.directory.nodes()}
+    found = await operations.jobs(client, timeout_s)
+    named = (NamedJob(**job, node_name=names.get(job["node"], "")) for job in found)
+    return [job for job in named if chosen(job)]
+
+
+async def jobs(client: GridClient, selector: str, timeout_s: float | None) -> list[JobSummary]:
+    """Those that it names; all, if it says nothing."""
+    if not selector.strip():
+        return await operations.jobs(client, timeout_s)
+    return [*await select(client, parse_selector(selector), timeout_s)]
+
+
+async def meant(client: GridClient, action: Action, selector: str, timeout_s: float | None = None) -> list[str]:
+    """The ids of those that it is to be done to. Raises `UnknownJob` if the selector is the id of a job that is not
+    there; a condition may hold for none."""
+    if not selector.strip():
+        raise Mistake("say which jobs: an id, or a selector like 'type=counter and state=failed' (all: 'id=*')")
+    found = await select(client, parse_selector(selector), timeout_s)
+    if not found and (name := one_name(selector)):
+        raise UnknownJob(f"there is no job {name!r}")
+    only_failed = action in ("retry", "skip")
+    return [job["id"] for job in found if not only_failed or job["status"] == "failed" or job["error"]]
+
+
+async def do(
+    client: GridClient, action: Action, ids: Sequence[str], timeout_s: float | None = None
+) -> dict[str, TenureError]:
+    """Do it to all, many at once. What could not be done, and why."""
+    failures: dict[str, TenureError] = {}
+    limiter = trio.CapacityLimiter(AT_ONCE_MAX)
+
+    async def one(id: str) -> None:
+        async with limiter:
+            try:
+                await _ACTIONS[action](client, id, timeout_s)
+            except TenureError as error:
+                failures[id] = error
+
+    async with trio.open_nursery() as nursery:
+        for id in ids:
+            nursery.start_soon(one, id)
+    return failures
+
+
+async def do_to_all(client: GridClient, action: Action, selector: str, timeout_s: float | None) -> list[str]:
+    """The ids of those that it was done to. Raises the first error, after all others are done."""
+    ids = await meant(client, action, selector, timeout_s)
+    failures = await do(client, action, ids, timeout_s)
+    for id in ids:
+        if id in failures:
+            if len(failures) > 1:
+                failures[id].add_note(f"{len(failures)} of {len(ids)} jobs could not be changed; the others were")
+            raise failures[id]
+    return ids
