@@ -89,13 +89,17 @@ async def test_commands_by_cron_and_after_each_other(guide: dict[str, Any], auto
         assert (await cluster.launched()).job == "copy"
 
 
-async def test_snapshots_bring_jobs_back(guide: dict[str, Any], autojump_clock: Any) -> None:
+async def test_snapshots_bring_jobs_back(
+    guide: dict[str, Any], autojump_clock: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = "memory:guide"
+    monkeypatch.chdir(tmp_path)  # it writes a file there
     async with Cluster(app=guide["types"], partitions=7) as cluster, cluster.client() as client:
         await client.schedule(guide["Account"], id="ann", owner="Ann")
         await guide["pay"](client)
         await client.state("ann")
         await guide["keep"](client, place)
+        assert "Ann" in (tmp_path / "jobs.jsonl").read_text()
     async with Cluster(app=guide["types"], partitions=5) as cluster, cluster.client() as client:
         await guide["come_back"](client, place)
         assert (await client.state("ann")).balance == 5
