@@ -33,6 +33,12 @@ def test_they_are_written_again_below_what_was_written_by_hand(tmp_path: Path) -
         assert (tmp_path / name).read_text() == (ROOT / "docs" / name).read_text()
 
 
+def test_what_takes_several_lines_is_told_to_its_end() -> None:
+    told = {line for line in generated(PAGE).splitlines() if line.startswith("* `--spawn")}
+    assert len(told) > 2
+    assert [line for line in told if not re.search(r"No shell sees it\.", line)] == []
+
+
 def test_every_setting_says_what_it_is() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", (ROOT / "docs" / "settings.md").read_text(), re.MULTILINE)
     assert len(rows) > 40

@@ -40,7 +40,7 @@ def render_commands() -> str:
 
     app = build_app()
     sections = dict(_sections(app.generate_docs(output_format="markdown", heading_level=2, flatten_commands=True)))
-    usual = _options(sections[USUAL])
+    usual = _items(sections[USUAL])
     lines = ["## Usual options", "", "Those of all commands that talk to a cluster:", "", *map(_shorter, usual), ""]
     title = None
     for name, _, group, _ in COMMANDS:
@@ -64,8 +64,19 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
             yield command, section.strip()
 
 
-def _options(section: str) -> list[str]:
-    return [line for line in section.splitlines() if line.startswith("* `-")]
+def _items(section: str) -> list[str]:
+    """Commands, arguments and options: a line each, however many the generator makes of one."""
+    items: list[str] = []
+    is_open = False
+    for line in section.splitlines():
+        if line.startswith("* "):
+            items.append(line)
+            is_open = True
+        elif is_open and line and not line.startswith("**"):
+            items[-1] = f"{items[-1]} {line.strip()}"
+        else:
+            is_open = False
+    return items
 
 
 def _head(command: str, sub: "cyclopts.App") -> list[str]:
@@ -83,7 +94,7 @@ def _head(command: str, sub: "cyclopts.App") -> list[str]:
 
 def _bullets(section: str, usual: list[str]) -> list[str]:
     """Commands, arguments and options; the usual ones are no more than mentioned."""
-    own = [line for line in section.splitlines() if line.startswith("* ")]
+    own = _items(section)
     mentioned = [line for line in own if line in usual]
     lines = [_shorter(line) for line in own if line not in mentioned]
     if mentioned:
