@@ -24,20 +24,21 @@ class FaultyConnection(Connection):
     def __init__(self, cluster: "FaultyCluster", side: Side, host: str) -> None:
         super().__init__(cluster, side, host)
         self.cluster = cluster
-        self._cut = False
+        self.is_cut = False
+        """Is the network between it and the members down?"""
         self._deaf_until = -1.0
 
     def cut(self) -> None:
         """The network between this connection and all members is down, until `mend`."""
-        if not self._cut:
-            self._cut = True
+        if not self.is_cut:
+            self.is_cut = True
             self.cluster.faults.happened(Fault.CONNECTION_CUT)
             self.notice(OwnershipEvent.DISCONNECTED)
 
     def mend(self) -> None:
         """The network is there again."""
-        if self._cut:
-            self._cut = False
+        if self.is_cut:
+            self.is_cut = False
             self.notice(OwnershipEvent.RECONNECTED)
 
     def freeze(self) -> None:
@@ -52,7 +53,7 @@ class FaultyConnection(Connection):
 
     def is_deaf(self) -> bool:
         """Whether events can't reach this connection now."""
-        return self._cut or trio.current_time() < self._deaf_until
+        return self.is_cut or trio.current_time() < self._deaf_until
 
     def ownership(self) -> Ownership:
         if self._ownership is None:
@@ -66,7 +67,7 @@ class FaultyConnection(Connection):
         super().pair(side, member)
 
     def notice(self, event: OwnershipEvent) -> None:
-        if self._cut and event is not OwnershipEvent.DISCONNECTED:
+        if self.is_cut and event is not OwnershipEvent.DISCONNECTED:
             return
         if self._thawed is not None:
             # A frozen process goes on from what it saw last.
@@ -90,7 +91,7 @@ class FaultyConnection(Connection):
             self.cluster.faults.happened(Fault.OWNERSHIP_HINT_LOST)
 
     def _look(self) -> None:
-        self._ownership = Ownership(self._version, *self.side.public(), None if self._cut else self.paired)
+        self._ownership = Ownership(self._version, *self.side.public(), None if self.is_cut else self.paired)
 
     def _subscription(
         self, map: Map, on_entries: Callable[[list[EntryEvent]], None], key: tuple[int, bytes] | None

@@ -2,14 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
-from trio.lowlevel import checkpoint
 
 from tenure.scheduler.grid.memory.faults import DISCARDS, READS, SCANS, WRITES, Fault
 from tenure.scheduler.grid.memory.faulty_connection import FaultyConnection
 from tenure.scheduler.grid.memory.grid import MemoryGrid
+from tenure.scheduler.grid.memory.passage import Effect, Passage
 from tenure.scheduler.grid.memory.shard import Shard
 from tenure.scheduler.grid.memory.side import Side
 from tenure.scheduler.grid.port import (
@@ -22,18 +22,11 @@ from tenure.scheduler.grid.port import (
 )
 
 if TYPE_CHECKING:
-    pass
+    from tenure.scheduler.grid.memory.faulty_cluster import FaultyCluster
 
 __all__ = ["FaultyGrid"]
 
 T = TypeVar("T")
-P = ParamSpec("P")
-
-Effect = Callable[[Side, Sequence[Shard]], T]
-"""What a write does to a partition of one side: on these copies, at one instant."""
-
-LAND_AGAIN_S = 0.5
-LAND_TRIES = 40
 
 
 class FaultyGrid(FaultyConnection, MemoryGrid):
@@ -43,7 +36,9 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
     kills or cancels a caller meets both.
     """
 
-    # Calls ----------------------------------------------------------------------------------------
+    def __init__(self, cluster: "FaultyCluster", side: Side, host: str) -> None:
+        super().__init__(cluster, side, host)
+        self._passage = Passage(self)
 
     async def get(self, map: Map, partition: int, key: bytes, *, timeout_s: float | None = None) -> bytes | None:
         values = await self._call(partition, timeout_s, partial(self._read, map, [key]))
@@ -122,7 +117,7 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
         if self._strike(DISCARDS, map, partition) is not None:
             self.cluster.faults.happened(Fault.DISCARD_LOST)
         else:
-            self._land_after(self._latency_s(), partition, effect, late=False)
+            self._passage.land_after(self._passage.latency_s(), partition, effect, late=False)
 
     async def _keys(self, map: Map, partition: int, timeout_s: float | None) -> list[bytes]:
         async def keys(partition: int, deadline: float) -> list[bytes]:
@@ -142,8 +137,6 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
             return found
 
         return await self._call(partition, timeout_s, page)
-
-    # The way there and back -----------------------------------------------------------------------
 
     async def _call(self, partition: int, timeout_s: float | None, act: Callable[[int, float], Awaitable[T]]) -> T:
         if self._hindered:
@@ -186,12 +179,12 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
         faults = self.cluster.faults
         if fault is Fault.BLOCKED:
             faults.happened(fault)
-            await self._end_blocked(deadline)
+            await self._passage.end_blocked(deadline)
         if fault is Fault.SLOW:
             faults.happened(fault)
-            await self._until(self._slow_until(), deadline)
+            await self._passage.until(self._passage.slow_until(), deadline)
         elif before:
-            await self._travel(deadline)
+            await self._passage.travel(deadline)
         if fault is Fault.READ_FAILED:
             faults.happened(fault)
             raise Unknown("a read failed")
@@ -213,7 +206,7 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
         if fault is None:
             if rng.random() < 0.5:
                 return await self._effected(map, key, effect, partition, deadline)
-            await self._unless_abandoned(partition, effect, self._travel(deadline))
+            await self._passage.unless_abandoned(partition, effect, self._passage.travel(deadline))
             return await self._effected(map, key, effect, partition, deadline, returns=True)
         if fault is Fault.STALE_TAKEN:
             return await self._effected(map, key, taken or effect, partition, deadline)
@@ -221,22 +214,22 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
             return await self._effected(map, key, effect, partition, deadline, weak=True)
         if fault is Fault.SLOW:
             faults.happened(fault)
-            arrives = self._slow_until()
+            arrives = self._passage.slow_until()
             if arrives < deadline:
-                await self._unless_abandoned(partition, effect, self._until(arrives, deadline))
+                await self._passage.unless_abandoned(partition, effect, self._passage.until(arrives, deadline))
                 return await self._effected(map, key, effect, partition, deadline)
-            self._land_after(arrives - trio.current_time(), partition, effect)
-            await self._end_blocked(deadline)
+            self._passage.land_after(arrives - trio.current_time(), partition, effect)
+            await self._passage.end_blocked(deadline)
         if fault is Fault.APPLIED_UNKNOWN:
             await self._effected(map, key, effect, partition, deadline)
         elif fault is Fault.LATE_UNKNOWN:
-            self._land_after(self._late_s(), partition, effect)
+            self._passage.land_after(self._passage.late_s(), partition, effect)
         elif fault is Fault.BLOCKED and rng.random() < 0.67:
-            self._land_after(rng.choice((self._latency_s(), self._late_s())), partition, effect)
+            self._passage.land_after(rng.choice((self._passage.latency_s(), self._passage.late_s())), partition, effect)
         faults.happened(fault)
         if fault is Fault.BLOCKED:
-            await self._end_blocked(deadline)
-        await cluster.agenda.sleep_until(min(cluster.tick(trio.current_time() + self._latency_s()), deadline))
+            await self._passage.end_blocked(deadline)
+        await cluster.agenda.sleep_until(min(cluster.tick(trio.current_time() + self._passage.latency_s()), deadline))
         if fault is Fault.REFUSED:
             raise Refused("the grid refused this call")
         raise Unknown(f"the outcome of this write to partition {partition} is lost")
@@ -254,7 +247,7 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
     ) -> T:
         """Apply a write as soon as its primary can be reached, and wait for its backups."""
         cluster = self.cluster
-        await self._unless_abandoned(partition, effect, self._reach(partition, deadline, write=False))
+        await self._passage.unless_abandoned(partition, effect, self._reach(partition, deadline, write=False))
         side = self.side
         copies = side.copies[partition]
         reached = copies[:1] if weak else cluster.reachable_copies(side, partition)
@@ -271,61 +264,8 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
                 await cluster.agenda.sleep_until(waits_until)
                 raise Unknown(f"applied, but no backup of partition {partition} is known to hold it")
         if not returns:
-            await self._travel(deadline)
+            await self._passage.travel(deadline)
         return result
-
-    async def _travel(self, deadline: float) -> None:
-        """Let the time of a call pass."""
-        if self.cluster.random.random() >= self.cluster.faults.instant_share:
-            await self._until(trio.current_time() + self._latency_s(), deadline)
-            return
-        await checkpoint()
-        if self.cluster.random.random() < 0.5:
-            await checkpoint()
-        if self._cut:
-            await self._end_blocked(deadline)
-
-    async def _until(self, time: float, deadline: float) -> None:
-        """Sleep; fail at the deadline, or as long as this connection is cut off."""
-        await self.cluster.agenda.sleep_until(self.cluster.tick(min(time, deadline)))
-        if time > deadline:
-            raise Unknown("no answer within the deadline")
-        if self._cut:
-            await self._end_blocked(deadline)
-
-    async def _end_blocked(self, deadline: float) -> None:
-        await self.cluster.agenda.sleep_until(max(deadline, trio.current_time()))
-        raise Unknown("no answer within the deadline")
-
-    # What lands without its caller ----------------------------------------------------------------
-
-    async def _unless_abandoned(self, partition: int, effect: Effect[T], wait: Awaitable[None]) -> None:
-        """A write is on its way: whoever gives up on it now does not stop it."""
-        try:
-            await wait
-        except (trio.Cancelled, Unknown):
-            if self.cluster.random.random() < 0.5:
-                self._land_after(self._late_s(), partition, effect)
-            raise
-
-    def _land_after(
-        self, delay_s: float, partition: int, effect: Effect[T], *, late: bool = True, tries: int = LAND_TRIES
-    ) -> None:
-        self.cluster.agenda.after(delay_s, lambda: self._land(partition, effect, late, tries))
-
-    def _land(self, partition: int, effect: Effect[T], late: bool, tries: int) -> None:
-        side = self.side if self.side in self.cluster.sides else self.cluster.sides[0]
-        if side.refuses:
-            return
-        if self._cut or self.cluster.is_blocked(side, partition):
-            if tries:
-                self._land_after(LAND_AGAIN_S, partition, effect, late=late, tries=tries - 1)
-            return
-        if late:
-            self.cluster.faults.happened(Fault.LANDED_LATE)
-        effect(side, side.copies[partition])
-
-    # Parts ----------------------------------------------------------------------------------------
 
     def _put(
         self,
@@ -345,7 +285,7 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
         super()._drop(side, copies, map, partition, key)
 
     def _is_stuck(self, partition: int, *, write: bool) -> bool:
-        return self._cut or self.cluster.is_blocked(self.side, partition)
+        return self.is_cut or self.cluster.is_blocked(self.side, partition)
 
     def _strike(self, group: tuple[Fault, ...], map: Map, partition: int) -> Fault | None:
         cluster = self.cluster
@@ -369,13 +309,3 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
                     values.pop(key, None)
                 else:
                     values[key] = then
-
-    def _latency_s(self) -> float:
-        return self.cluster.random.uniform(*self.cluster.faults.latency_s)
-
-    def _slow_until(self) -> float:
-        return trio.current_time() + self.cluster.random.uniform(*self.cluster.faults.slow_s)
-
-    def _late_s(self) -> float:
-        """Mostly soon, sometimes very late."""
-        return self.cluster.faults.late_s_max * float(self.cluster.random.random() ** 3)
