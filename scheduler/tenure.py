@@ -71,8 +71,6 @@ class Tenure:
         self._draining = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
 
-    # -- hints from outside -----------------------------------------------------------------------
-
     def offer_slot(self, key: bytes, value: bytes) -> bool:
         """A lane slot was seen. False: it is below the cursors and may be deleted."""
         wanted = self.inlanes.offer(key, value)
@@ -103,8 +101,6 @@ class Tenure:
     def is_closing(self) -> bool:
         """Running turns may finish; nothing new begins."""
         return self._closing is not None
-
-    # -- the loop ---------------------------------------------------------------------------------
 
     async def run(self, *, crashed: bool, heard: Heard | None = None) -> None:
         """Serve until closed. Raises `TenureOver` when another tenure has begun.
@@ -211,8 +207,6 @@ class Tenure:
         self.turns.draft.wanted = True
         self.wake()
 
-    # -- committing -------------------------------------------------------------------------------
-
     async def commit(self, kind: int = RecordKind.TURNS, successor: str = "") -> None:
         """Journal the draft; then, and only then, let its effects out."""
         turns, state = self.turns, self.state
@@ -245,8 +239,6 @@ class Tenure:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.journal.ring)  # sent behind the closing record, not after its acknowledgement
             await self.commit(RecordKind.CLOSING, self._closing)
-
-    # -- what others do beside the loop -------------------------------------------------------------
 
     def _listen_to(self, heard: Heard) -> None:
         if heard.again:
