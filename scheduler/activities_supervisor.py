@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import trio
-from msgspec import Raw
 
 from tenure.scheduler import activities
-from tenure.scheduler.activities import Change, Wish
 from tenure.scheduler.activities_port import Found, Launcher, LaunchRefused, Outcome
-from tenure.scheduler.activities_wire import Activity, ActivityEvent, ActivityStatus, Report
+from tenure.scheduler.activities_wire import Activity, ActivityStatus, Report
 from tenure.scheduler.errors import Mistake
-from tenure.scheduler.live import Live
-from tenure.scheduler.wire import Envelope, JobRecord, Kind, Status
+from tenure.scheduler.wire import Envelope, JobRecord
 
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
@@ -39,7 +36,6 @@ FORCE_MARGIN_S = 5.0
 """A process that was told to end minds its deadline itself; so much later it is ended from here."""
 SILENCE_MARGIN_S = 10.0
 """For clocks that don't run alike, and for the time that killing takes."""
-_encode = msgspec.msgpack.Encoder().encode
 _decode_report = msgspec.msgpack.Decoder(Report).decode
 
 
@@ -64,11 +60,9 @@ class Supervisor:
     """The activities of one tenure's jobs."""
 
     def __init__(self, tenure: "Tenure") -> None:
-        self.tenure, self.host = tenure, tenure.host
+        self.tenure, self.host, self.changes = tenure, tenure.host, tenure.activity_changes
         self._watches: dict[str, _Watch] = {}
         """By the activity's id."""
-
-    # -- what the tenure tells --------------------------------------------------------------------
 
     def resume(self, id: str, record: JobRecord) -> None:
         """What a takeover finds."""
@@ -93,21 +87,22 @@ class Supervisor:
                     watch = self._watches[activity.id] = _Watch(job, trio.current_time())
                     self.tenure.start(self._mind, activity.id, watch)
 
-    # -- changes, in the draft --------------------------------------------------------------------
+    def heard_ms(self, id: str) -> int:
+        """When this activity was last heard of by this tenure; 0: not yet."""
+        return watch.heard_ms if (watch := self._watches.get(id)) is not None else 0
 
-    def apply(self, live: Live, wishes: Iterable[Wish]) -> None:
-        """A turn wants these."""
-        live.activities, events = activities.apply(live.activities, wishes, self.host.now_ms())
-        self._changed(live)
-        for event in events:
-            self._tell(live, event)
+    def waits_for(self, id: str) -> str:
+        """Why this activity is not launched."""
+        return watch.waits_for if (watch := self._watches.get(id)) is not None else ""
 
-    def cancel_all(self, live: Live) -> int:
-        """None of them is wanted any more. Returns how many had not ended."""
-        unended = [activity for activity in live.activities if not activity.has_ended]
-        for activity in unended:
-            self._change(live, activities.cancel(activity, self.host.now_ms()))
-        return len(unended)
+    def due_times_ms(self) -> Iterator[int]:
+        """When attempts are to be launched that have not been."""
+        for id, watch in self._watches.items():
+            activity = self._committed(watch.job, id)
+            if activity is None or activity.status != ActivityStatus.WANTED or watch.waits_for:
+                continue
+            if watch.launched is None or watch.launched[0] != activity.tag:
+                yield activity.due_ms
 
     def hear(self, envelope: Envelope) -> None:
         """A report has come in; its answer goes out with the commit."""
@@ -123,41 +118,9 @@ class Supervisor:
         if activity is not None and verdict != "fenced" and (watch := self._watches.get(activity.id)) is not None:
             watch.heard_s, watch.heard_ms = trio.current_time(), self.host.now_ms()
         if change is not None:
-            self._change(live, change)
+            self.changes.make(live, change)
         self.tenure.turns.draft.answer_value(envelope, {"verdict": verdict})
         self.tenure.lives.ready(live)
-
-    def _change(self, live: Live, change: Change) -> None:
-        new = change.activity
-        live.activities = tuple(new if activity.id == new.id else activity for activity in live.activities)
-        self._changed(live)
-        if change.event is not None:
-            self._tell(live, change.event)
-        if new.has_ended:
-            self.tenure.stopping.activity_ended(live)
-
-    def _changed(self, live: Live) -> None:
-        draft = self.tenure.turns.draft
-        draft.changed[live.id] = live
-        draft.acted[live.id] = None
-        self.tenure.want_commit()
-
-    def _tell(self, live: Live, event: ActivityEvent) -> None:
-        if Kind.ACTIVITY not in live.type.handlers if not live.stuck else live.status == Status.STOPPING:
-            return  # it does not want to know, or never will
-        if not event.has_ended and len(live.queue) >= self.tenure.settings.mailbox_messages_max:
-            return  # its record says how far it is; the end is told in any case
-        activity = next(activity for activity in live.activities if activity.id == event.id)
-        which = f"{event.id}.{event.attempt}.{event.status}.{activity.said}"
-        envelope = Envelope(live.id, Raw(_encode(event)), Kind.ACTIVITY, source=which)
-        if live.status == Status.STOPPING and live.queue and live.queue[0].kind == Kind.STOP and not live.running:
-            self.tenure.lives.put_first(live, envelope)  # it hears of it before it stops
-        else:
-            live.queue.append(envelope)
-        self.tenure.turns.draft.uncarried[live.id] = live
-        self.tenure.lives.ready(live)
-
-    # -- seeing to one activity -------------------------------------------------------------------
 
     async def _mind(self, id: str, watch: _Watch) -> None:
         try:
@@ -190,8 +153,6 @@ class Supervisor:
         elif activity.status == ActivityStatus.CANCELLING:
             await self._press(activity, watch, launcher)
         return LOOK_S
-
-    # -- to be launched ---------------------------------------------------------------------------
 
     async def _see_to_wanted(self, activity: Activity, watch: _Watch, launcher: Launcher | None) -> float:
         late_s = (self.host.now_ms() - activity.due_ms) / 1000
@@ -233,8 +194,6 @@ class Supervisor:
             watch.waits_for = why
             self.host.report(f"activity {activity.name!r} of job {watch.job!r} waits: {why}")
 
-    # -- under way --------------------------------------------------------------------------------
-
     def _see_to_distant(self, activity: Activity, watch: _Watch) -> float:
         """On another machine: all that is known is what it says. It hears from us in the answers, and ends itself
         when it hears nothing for too long; only after that is it taken for lost."""
@@ -272,11 +231,11 @@ class Supervisor:
         report = Report(tag=current.tag, n=current.said + 1, what="ended", nonce=current.nonce, outcome=outcome)
         _, change = activities.hear(current, report, self.host.now_ms())
         if change is not None:
-            self._change(self.tenure.lives.of(watch.job), change)
+            self.changes.make(self.tenure.lives.of(watch.job), change)
 
     def _lose(self, activity: Activity, watch: _Watch, outcome: Outcome) -> None:
         if (current := self._current(activity, watch)) is not None:
-            self._change(self.tenure.lives.of(watch.job), activities.lose(current, outcome, self.host.now_ms()))
+            self.changes.make(self.tenure.lives.of(watch.job), activities.lose(current, outcome, self.host.now_ms()))
 
     def _current(self, activity: Activity, watch: _Watch) -> Activity | None:
         """As it is in the draft, if that is still the attempt that was looked at."""
@@ -286,25 +245,6 @@ class Supervisor:
             self.tenure.lives.ready(live)  # to be forgotten
             return None
         return current
-
-    # -- for people -------------------------------------------------------------------------------
-
-    def heard_ms(self, id: str) -> int:
-        """When this activity was last heard of by this tenure; 0: not yet."""
-        return watch.heard_ms if (watch := self._watches.get(id)) is not None else 0
-
-    def waits_for(self, id: str) -> str:
-        """Why this activity is not launched."""
-        return watch.waits_for if (watch := self._watches.get(id)) is not None else ""
-
-    def due_times_ms(self) -> Iterator[int]:
-        """When attempts are to be launched that have not been."""
-        for id, watch in self._watches.items():
-            activity = self._committed(watch.job, id)
-            if activity is None or activity.status != ActivityStatus.WANTED or watch.waits_for:
-                continue
-            if watch.launched is None or watch.launched[0] != activity.tag:
-                yield activity.due_ms
 
 
 def _failure(error: str, *, final: bool = False) -> Outcome:

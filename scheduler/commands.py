@@ -80,7 +80,7 @@ def _cancel(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     running = live.scope is not None
     if live.scope is not None:
         live.scope.cancel()
-    ended = tenure.supervisor.cancel_all(live)
+    ended = tenure.activity_changes.cancel_all(live)
     tenure.turns.draft.answer_value(envelope, running or ended > 0)
 
 

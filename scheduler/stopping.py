@@ -50,7 +50,7 @@ class Stopping:
             self.lives.put_first(live, stop)
         self.turns.draft.changed[live.id] = self.turns.draft.uncarried[live.id] = live
         self.turns.draft.wanted = True
-        self.tenure.supervisor.cancel_all(live)
+        self.tenure.activity_changes.cancel_all(live)
         if is_stuck:
             self.activity_ended(live)
         else:

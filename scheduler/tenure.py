@@ -12,6 +12,7 @@ from typing import Any
 
 import trio
 
+from tenure.scheduler.activities_changes import ActivityChanges
 from tenure.scheduler.activities_supervisor import Supervisor
 from tenure.scheduler.alarms import Alarms
 from tenure.scheduler.courier import Courier
@@ -58,6 +59,7 @@ class Tenure:
         self.forgetting = Forgetting(self)
         self.courier = Courier(self)
         self.sweeping = Sweeping(self)
+        self.activity_changes = ActivityChanges(self)
         self.supervisor = Supervisor(self)
         self.cutting = Cutting(self)
         self.sightings = Sightings(self)

@@ -255,7 +255,7 @@ class Turns:
         if ctx._progress is not None:
             live.progress = ctx._progress
         if ctx._wishes is not None:
-            self.tenure.supervisor.apply(live, ctx._wishes)
+            self.tenure.activity_changes.apply(live, ctx._wishes)
         if ctx._finished:
             self.tenure.stopping.finish_wanted(live)
 
