@@ -380,7 +380,8 @@ def test_what_a_driver_says_and_hears_goes_through_files(tmp_path):
         said = Growing(tmp_path / "said.jsonl")
         asking = threading.Thread(target=reporter.confirm)
         asking.start()
-        wait_for(lambda: (tmp_path / "said.jsonl").read_bytes().count(b"\n") == 2)
+        file = tmp_path / "said.jsonl"  # written by a thread, soon
+        wait_for(lambda: file.exists() and file.read_bytes().count(b"\n") == 2)
         assert list(said.lines()) == [{"progress": [1, 2]}, {"confirm": True, "ask": 1}]
         append(tmp_path / HEARD, b'{"beat": true}\n{"answer": 1, "ver')
         append(tmp_path / HEARD, b'dict": "go"}\n{"cancel": true}\n')
