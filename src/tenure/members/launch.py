@@ -48,7 +48,9 @@ def jvm_command(settings: MemberSettings, java: Java, jar: Path, config: Path, a
         "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
         f"-Dhazelcast.config={config}",
         "-Dhazelcast.ignoreXxeProtectionFailures=true",  # smaller Javas have no XML parser that offers it
-        "-Dhazelcast.operation.response.thread.count=0",  # answers of other members: a thread less to wake, each time
+        # One, not none: threads that read from the network must not answer. When two have something for a connection
+        # and the first is a reader, the other's message is left lying until the next one, up to a second.
+        "-Dhazelcast.operation.response.thread.count=1",
         *settings.jvm_options,
         "-cp",
         str(jar),
