@@ -9,6 +9,8 @@ import trio
 
 import tenure
 import tenure.scheduler.errors
+from tenure.members import errors as members
+from tenure.nodes import errors as nodes
 from tenure.testing import Cluster
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
@@ -148,7 +150,7 @@ def errors() -> set[str]:
 
 
 def test_every_error_is_in_the_table_of_its_family() -> None:
-    section = TEXT.partition("\n## Errors\n")[2]
+    section = TEXT.partition("\n## Errors\n")[2].partition("\nWhat a node or a member ends with")[0]
     families = {"try again": tenure.TryAgain, "final": tenure.Final, "mistake": tenure.Mistake}
     tables = {
         title: {
@@ -168,3 +170,13 @@ def test_every_error_is_in_the_table_of_its_family() -> None:
     } == tables
     assert {name for name in roots if f"`{name}`" not in section} == set()
     assert set(tenure.scheduler.errors.__all__) <= errors()
+
+
+def test_what_nodes_and_members_end_with_is_told() -> None:
+    told = {
+        name
+        for cells in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ", TEXT.rpartition("| error | means |")[2], re.MULTILINE)
+        for name in re.findall(r"\w+", cells)
+    }
+    bases = {"NodeError", "MemberError"}
+    assert told == (set(nodes.__all__) | set(members.__all__) | {"CannotConnect"}) - bases
