@@ -170,11 +170,16 @@ async def check_started(client: "GridClient", id: str) -> None:
     """Parameters that nobody here could check are checked by the job's node, and by its first turn."""
     import trio
 
-    seen = await client.directory.describe(id)
-    with trio.move_on_after(FIRST_TURN_S):
-        while _is_to_start(seen):
-            await trio.sleep(FIRST_TURN_POLL_S)
-            seen = await client.directory.describe(id)
+    from tenure.scheduler.errors import UnknownJob
+
+    try:
+        seen = await client.directory.describe(id)
+        with trio.move_on_after(FIRST_TURN_S):
+            while _is_to_start(seen):
+                await trio.sleep(FIRST_TURN_POLL_S)
+                seen = await client.directory.describe(id)
+    except UnknownJob:
+        return  # it was made, and has finished already
     failure = seen["failure"]
     problem = seen["stuck"] or (failure["error"] if failure and failure["event"].endswith("/started") else "")
     if problem:

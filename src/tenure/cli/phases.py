@@ -109,18 +109,15 @@ def undeploy(
     from tenure.clients.quiescing import jobs_of, undeploy
 
     if dry_run:
-        ids = _there(application, _run(connection, lambda client: jobs_of(client, application)))
+        ids = _run(connection, lambda client: jobs_of(client, application))
+        _check_there(application, len(ids))
         for id in sorted(ids):
             print_json({"id": id, "done": False}) if connection.json else print(id)
         say(f"{counted(len(ids), 'job')} would be removed.")
         return Exit.DONE
     teller = Teller()
-
-    async def run(client: "GridClient") -> int:
-        _there(application, await jobs_of(client, application))
-        return await undeploy(client, application, timers, now, teller, within)
-
-    removed = _run(connection, run, teller)
+    removed = _run(connection, lambda client: undeploy(client, application, timers, now, teller, within), teller)
+    _check_there(application, removed)
     print_json({"application": application, "removed": removed}) if connection.json else say(
         f"{application} is undeployed: {counted(removed, 'job')} removed."
     )
@@ -245,10 +242,9 @@ def workers(application: str = "", /, *, node: str = "", connection: Connection 
     return Exit.DONE
 
 
-def _there(application: str, ids: list[str]) -> list[str]:
-    if not ids:
+def _check_there(application: str, jobs: int) -> None:
+    if not jobs:
         raise Failed(f"No job belongs to application {application!r}: see `tenure jobs`.")
-    return ids
 
 
 def _chosen(selector: tuple[str, ...]) -> Selector:
