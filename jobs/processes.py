@@ -2,6 +2,7 @@
 left the group still carry; and by descent, where the wrapper is a process of its own, which adopts its orphans.
 
 Who leaves the session and clears its environment too is found by descent only: it survives a wrapper that is killed.
+What a run started to outlive it, which says so in its environment, is left alone.
 """
 
 import ctypes
@@ -12,9 +13,9 @@ from collections.abc import Collection
 
 import psutil
 
-from tenure.jobs.reporting import RUN_TAG
+from tenure.jobs.reporting import OUTLIVES, RUN_TAG
 
-__all__ = ["adopt_orphans", "end_all", "marked", "reap"]
+__all__ = ["adopt_orphans", "end_all", "marked", "outlives", "reap"]
 
 ROUNDS_MAX = 200
 ROUND_S = 0.02
@@ -53,13 +54,14 @@ def reap(spare: Collection[int]) -> None:
 
 def end_all(tag: str, group: int | None = None, *, spare: Collection[int] | None = None) -> bool:
     """Kill -9 them all, again and again, until none is left. `spare`: all descendants of this process are among them,
-    except these. False: some can't be killed (they wait for a disk that does not answer)."""
+    except these and what is to outlive the run. False: some can't be killed (they wait for a disk that does not
+    answer)."""
     for _ in range(ROUNDS_MAX):
         if group is not None:
             _kill_group(group)
         left = marked(tag)  # zombies carry no mark any more
         if spare is not None:
-            left += _descendants(spare)
+            left += [process for process in _descendants(spare) if not outlives(process.pid, tag)]
         if not left:
             return True
         for process in left:
@@ -68,6 +70,19 @@ def end_all(tag: str, group: int | None = None, *, spare: Collection[int] | None
             except psutil.Error:
                 pass  # it has ended
         time.sleep(ROUND_S)
+    return False
+
+
+def outlives(pid: int, tag: str) -> bool:
+    """Whether this process is none of the run's own, though started by it."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as environment:
+            for variable in environment.read().split(b"\0"):
+                name, _, tags = variable.partition(b"=")
+                if name == OUTLIVES.encode():
+                    return tag.encode() in tags.split(b",")
+    except OSError:
+        pass  # it has ended, or is somebody else's
     return False
 
 

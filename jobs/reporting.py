@@ -40,12 +40,15 @@ from msgspec import Struct
 from tenure.scheduler.activities_port import Run
 from tenure.scheduler.errors import Final, Mistake, NotDone, TooLarge, WrongType
 
-__all__ = ["REPORT_FD", "RUN_FILE", "RUN_TAG", "Fenced", "Reporter", "RunFile", "load_run"]
+__all__ = ["OUTLIVES", "REPORT_FD", "RUN_FILE", "RUN_TAG", "Fenced", "Reporter", "RunFile", "load_run"]
 
 RUN_FILE = "TENURE_RUN_FILE"
 REPORT_FD = "TENURE_REPORT_FD"
 RUN_TAG = "TENURE_RUN"
 """Set for every process of a run, to its tag: so they are found when the run is ended by force."""
+OUTLIVES = "TENURE_OUTLIVES"
+"""Set for processes that a run starts and that are none of its own (nodes, for one): the tags of the runs that they
+outlive, with commas."""
 
 LINE_BYTES_MAX = 1_000_000
 ANSWER_DEADLINE_S = 60.0

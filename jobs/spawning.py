@@ -10,6 +10,7 @@ from pathlib import Path
 import trio
 
 from tenure.jobs.folders import state_folder
+from tenure.jobs.reporting import OUTLIVES, REPORT_FD, RUN_FILE, RUN_TAG
 from tenure.scheduler.errors import HookFailed, Mistake
 
 __all__ = ["Spawned", "filled_in", "run_hook", "spawned_by", "split"]
@@ -36,7 +37,7 @@ class Spawned:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=_environment(cluster),
+                env=_released(_environment(cluster)),
             )
         self.pid = self._process.pid
         _running.append(self._process)
@@ -107,3 +108,11 @@ def filled_in(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
 
 def _environment(cluster: str) -> dict[str, str]:
     return {**os.environ, CLUSTER_VARIABLE: cluster}
+
+
+def _released(environment: dict[str, str]) -> dict[str, str]:
+    """Where this is part of an activity's run (a lifecycle controller's, for one): what is started does not end with
+    that run, and knows nothing of it."""
+    tags = [environment.get(name, "") for name in (OUTLIVES, RUN_TAG)]
+    own = {name: value for name, value in environment.items() if name not in (RUN_TAG, RUN_FILE, REPORT_FD)}
+    return {**own, OUTLIVES: ",".join(filter(None, tags))} if environment.get(RUN_TAG) else own

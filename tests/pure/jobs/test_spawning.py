@@ -1,12 +1,15 @@
 """Commands that start nodes, or see to their number."""
 
+import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import trio
 
 import tenure
+from tenure.jobs.processes import end_all, outlives
 from tenure.jobs.spawning import filled_in, run_hook, spawned_by, split
 
 CLUSTER = "tenure@127.0.0.1:1"
@@ -36,6 +39,29 @@ async def test_a_spawned_process_has_a_log_the_cluster_and_a_name_of_its_own(tmp
     assert first.last_words() == f"{CLUSTER} {first.log_file.stem} {CLUSTER}"
     assert second.last_words() == "no such app"
     assert first.log_file != second.log_file
+
+
+async def test_what_a_run_spawns_outlives_the_run_and_nothing_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lifecycle controller starts nodes in a run of its own, whose end kills all that it has left behind."""
+    for name, value in (("TENURE_RUN", "outer"), ("TENURE_OUTLIVES", "older"), ("TENURE_RUN_FILE", "x")):
+        monkeypatch.setenv(name, value)
+    waiting = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
+    spawned = await spawned_by(waiting, CLUSTER, tmp_path)
+    left_behind = subprocess.Popen(waiting, stdout=subprocess.DEVNULL)  # noqa: ASYNC220  # it is started, not waited for
+    others = {child.pid for child in psutil.Process().children(recursive=True)} - {spawned.pid, left_behind.pid}
+    try:
+        with trio.fail_after(20):
+            while spawned.last_words() != "up":  # noqa: ASYNC110  # a process sets no event
+                await trio.sleep(0.02)
+        assert [outlives(spawned.pid, tag) for tag in ("outer", "older", "other")] == [True, True, False]
+        assert await trio.to_thread.run_sync(lambda: end_all("outer", spare=others))
+        assert left_behind.wait(timeout=10) == -9
+        assert spawned.ended() is None
+        assert not {"TENURE_RUN", "TENURE_RUN_FILE"} & psutil.Process(spawned.pid).environ().keys()
+    finally:
+        psutil.Process(spawned.pid).kill()
 
 
 async def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
