@@ -79,6 +79,10 @@ class Node:
         self._look = trio.Event()
         self._drained = trio.Event()
         self._heard: frozenset[str] = frozenset()
+        self._table: int | None = None
+        """The version of the partition table that was seen last,"""
+        self._moved_s = -math.inf
+        """and when it changed."""
         self._cluster: Cluster | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -220,6 +224,8 @@ class Node:
         if owners == self.assignment.owners or not any(owners):
             self._disagreed = 0
             return
+        if self._can_wait(owners):
+            return
         # One node at a time speaks, so that different views don't fight; if it stays silent, others do.
         self._disagreed += 1
         speaker = min((id for id, node in self.nodes.items() if not node.draining), default=self.host.node)
@@ -228,6 +234,19 @@ class Node:
         if trio.current_time() < self._overruled_s + self.settings.heartbeat_s:
             return  # two that see different things don't answer each other at the speed of the grid
         await self._publish(stored, Assignment(self.assignment.version + 1, owners))
+
+    def _can_wait(self, owners: tuple[str, ...]) -> bool:
+        """Are these mere moves, to where the data has gone, and does data still move? Handoffs amid that would make it
+        slower, and some be undone in a moment."""
+        now_s, table = trio.current_time(), self.grid.ownership()
+        if self._table not in (None, table.version):
+            self._moved_s = now_s
+        self._table = table.version
+        if now_s >= self._moved_s + self.settings.still_s:
+            return False
+        staying = {id for id, node in self.nodes.items() if not node.draining}
+        changes = zip(self.assignment.owners, owners, strict=False)
+        return bool(self.assignment.owners) and all(old in staying for old, new in changes if old != new)
 
     async def _publish(self, stored: bytes | None, assignment: Assignment) -> None:
         new = encode(assignment)

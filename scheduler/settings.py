@@ -33,6 +33,8 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     """How often it looks for that record, if no event tells of it. Only during handoffs."""
     handoffs_at_once: int = 12
     """So many partitions are handed to living nodes at the same time; the others are served until it is their turn."""
+    still_s: float = 3.0
+    """So long must the grid's data have stayed where it is, before partitions follow it to other living nodes."""
     drain_deadline_s: float = 5.0
     """Running turns may finish until then; later they are cancelled, and run again elsewhere."""
     sweep_s: float = 2.0

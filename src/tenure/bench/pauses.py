@@ -66,9 +66,16 @@ async def _kill_member(cluster: HazelcastBackend, random: Random) -> None:
 
 
 async def measure_pause(
-    name: str, members: int, event: Event, *, begin: Begin | None = None, per_second: int = MESSAGES_PER_S
+    name: str,
+    members: int,
+    event: Event,
+    *,
+    begin: Begin | None = None,
+    per_second: int = MESSAGES_PER_S,
+    after_s: float = AFTER_S,
 ) -> dict[str, Any]:
-    """The longest pause around an event, on so many members and two nodes (or those that `begin` starts)."""
+    """The longest pause around an event, and for so long after it, on so many members and two nodes (or those that
+    `begin` starts)."""
     async with fresh_cluster(nodes=2 if begin is None else 0, members=members) as (cluster, client):
         if begin is not None:
             await begin(cluster)
@@ -90,7 +97,7 @@ async def measure_pause(
             began_s, began_ms = time.perf_counter(), now_ms()
             await event(cluster, Random())
             event_s = time.perf_counter() - began_s
-            await trio.sleep(AFTER_S)
+            await trio.sleep(after_s)
             load.stop = True
             await load_ended.wait()
             gauges = await _gauges(client, ids)

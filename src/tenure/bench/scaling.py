@@ -24,6 +24,8 @@ from tenure.testing.hazelcast_cluster import HazelcastBackend
 __all__ = ["measure_autoscale", "measure_member_change"]
 
 SETTLE_S = 4.0
+FOLLOW_S = NodeSettings().still_s + 9.0
+"""Partitions follow when the data has come to rest, some at a time."""
 PER_S = 2_000
 """As under snapshots: a member that starts takes a processor for some seconds, and there must be one."""
 
@@ -39,8 +41,8 @@ WITHIN_S = 60.0
 
 
 async def measure_member_change() -> dict[str, Any]:
-    """A member is added to two; a little later it is removed in peace."""
-    return await measure_pause("member_change", 2, _add_and_remove, per_second=PER_S)
+    """A member is added to two; a little later it is removed in peace, and partitions follow their data."""
+    return await measure_pause("member_change", 2, _add_and_remove, per_second=PER_S, after_s=FOLLOW_S)
 
 
 async def _add_and_remove(cluster: HazelcastBackend, random: Random) -> None:

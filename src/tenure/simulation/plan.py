@@ -35,6 +35,7 @@ def draw(random: Random) -> Plan:
             gone_after_s=2.5,
             handoff_deadline_s=random.choice((0.5, 4.0)),
             handoff_poll_s=0.1,
+            still_s=0.0,  # handoffs amid migrations are what may go wrong
             drain_deadline_s=random.choice((0.0, 2.0)),
             sweep_s=4.0,
             definitions_sweep_s=8.0,

@@ -256,3 +256,25 @@ async def test_who_is_late_itself_has_more_patience_with_others(
         await trio.sleep(2.5)
         assert len(first.tenures) == PARTITIONS // 2
         await until(lambda: len(first.tenures) == PARTITIONS)
+
+
+async def test_partitions_follow_their_data_when_it_has_come_to_rest_and_a_dead_nodes_at_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with nodes(members=2, still_s=5.0) as crew:
+        here, there = crew.cluster.members
+        first, second = await crew.add("a", member=here), await crew.add("b", member=there)
+        await until(lambda: len(first.tenures) == len(second.tenures) == PARTITIONS // 2)
+        mine = [partition for partition, primary in enumerate(first.grid.ownership().primaries) if primary == here]
+        await trio.sleep(10)
+        for partition in mine[:4]:  # one after the other, for longer than they would be waited for alone
+            crew.cluster.migrate(partition, there)
+            crew.cluster.migrate(mine[0], here)
+            await trio.sleep(2)
+        moved = set(mine[1:4])
+        assert set(first.tenures) == set(mine), "data still moves"
+        took_s = await until(lambda: set(first.tenures) == set(mine) - moved)
+        assert 2.5 < took_s < 4
+        crew.cluster.migrate(mine[1], here)
+        crew.kill("b")
+        assert await until(lambda: len(first.tenures) == PARTITIONS) < 3, "nobody has them: that can't wait"
