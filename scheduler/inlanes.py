@@ -15,6 +15,9 @@ from tenure.scheduler.wire import Batch, decode, encode
 
 __all__ = ["PROOF", "InLanes", "Slot", "is_passed"]
 
+GAP_MAX = 64
+"""So many slots of a gap are looked for at once."""
+
 PROOF = encode(None)
 """What is put into a lane's next slot to prove that nothing was there. It is no message."""
 
@@ -133,19 +136,30 @@ class InLanes:
             for at in [at for at in slots if at < (slot.lane, 1)]:
                 self.waiting_bytes -= len(slots.pop(at))
 
-    def gaps(self) -> Iterator[bytes]:
-        """The keys of slots that hold up others: worth a read, since their events may have been lost."""
+    def gaps(self) -> Iterator[list[bytes]]:
+        """For each sender the keys of slots that hold up others, the next one first: worth a read, since their events
+        may have been lost."""
         for sender, slots in self.waiting.items():
             cursor = self.cursors.get(sender)
             if cursor is None:
                 lanes = {lane for lane, _ in slots}
-                yield from (slot_key(sender, lane, 0) for lane in lanes if (lane, 0) not in slots)
+                if missing := [slot_key(sender, lane, 0) for lane in lanes if (lane, 0) not in slots]:
+                    yield missing
             elif cursor not in slots and not any(
                 n == 0 and self._may_begin(slots[lane, n], cursor) for lane, n in slots
             ):
-                yield slot_key(sender, *cursor)
-                if cursor[0] != (last := max(slots)[0]) and (last, 0) not in slots:
-                    yield slot_key(sender, last, 0)
+                yield list(self._missing(sender, slots, cursor))
+
+    def _missing(
+        self, sender: bytes, slots: dict[tuple[int, int], bytes], cursor: tuple[int, int]
+    ) -> Iterator[bytes]:
+        lane, first = cursor
+        end = max((n for its_lane, n in slots if its_lane == lane), default=first + 1)
+        for n in range(first, min(end, first + GAP_MAX)):
+            if (lane, n) not in slots:
+                yield slot_key(sender, lane, n)
+        if lane != (last := max(slots)[0]) and (last, 0) not in slots:
+            yield slot_key(sender, last, 0)
 
     def is_beginning_below(self, watermark: int) -> bool:
         """Does the first slot of an unknown client wait, in a lane that this watermark would kill?"""

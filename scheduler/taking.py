@@ -39,13 +39,14 @@ class Taking:
         self._full: set[str] = set()
         """Jobs whose mailbox is full: client lanes that feed them are not taken from."""
         self._held_back: dict[bytes, None] = {}
-        self._gap_since_s, self._gap_patience_s = 0.0, GAP_PATIENCE_S
+        self._gaps: dict[bytes, tuple[float, float]] = {}
+        """By the slot that is missing first: since when (or since the last look), and how long until the next look."""
         self._slots = self._messages = 0
         """Taken so far."""
 
     def gap_s(self) -> float:
         """When, on trio's clock, to read a slot whose event may have been lost."""
-        return self._gap_since_s + self._gap_patience_s if self._gap_since_s else float("inf")
+        return min((since_s + patience_s for since_s, patience_s in self._gaps.values()), default=float("inf"))
 
     def untaken(self) -> int:
         """About how many messages have come in and are not taken: slots hold as many as those before them. What a full
@@ -127,20 +128,23 @@ class Taking:
         return any(envelope.to in self._full and envelope.kind == Kind.MESSAGE for envelope in batch)
 
     def _mind_gaps(self) -> None:
-        """Slots that wait for one that has not come: its event may have been lost, so read it."""
+        """Slots that wait for others that have not come: their events may have been lost, so read these.
+
+        Soon, if one has just been found; ever more rarely, if it is never there.
+        """
         if not self.inlanes.waiting:
-            self._gap_since_s = 0.0
+            self._gaps.clear()
             return
-        gaps = list(self.inlanes.gaps())
-        now_s = trio.current_time()
-        if not gaps:
-            self._gap_since_s = 0.0
-        elif not self._gap_since_s:
-            self._gap_since_s, self._gap_patience_s = now_s, GAP_PATIENCE_S
-        elif now_s >= self._gap_since_s + self._gap_patience_s:
-            self._gap_since_s = now_s
-            self._gap_patience_s = min(2 * self._gap_patience_s, self.settings.sweep_s)
-            self.tenure.start(self._read_slots, gaps)
+        now_s, before, keys = trio.current_time(), self._gaps, []
+        self._gaps = {}
+        for gap in self.inlanes.gaps():
+            since_s, patience_s = before.get(gap[0], (now_s, GAP_PATIENCE_S))
+            if now_s >= since_s + patience_s:
+                keys += gap
+                since_s, patience_s = now_s, min(2 * patience_s, self.settings.sweep_s)
+            self._gaps[gap[0]] = since_s, patience_s
+        if keys:
+            self.tenure.start(self._read_slots, keys)
 
     async def _read_slots(self, keys: list[bytes]) -> None:
         try:

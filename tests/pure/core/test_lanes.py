@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, msgpack
 
-from tenure.scheduler.inlanes import PROOF, InLanes, is_passed
+from tenure.scheduler.inlanes import GAP_MAX, PROOF, InLanes, is_passed
 from tenure.scheduler.keys import partition_sender, slot_key
 from tenure.scheduler.outlanes import Action, OutLane, Step, Ticket
 from tenure.scheduler.settings import ClientSettings
@@ -196,7 +196,7 @@ def test_slots_are_given_out_in_order_and_once() -> None:
     for n in (2, 0, 0):
         assert lanes.offer(slot_key(CLIENT, 1000, n), batch(n))
     assert take_all(lanes) == [0]
-    assert list(lanes.gaps()) == [slot_key(CLIENT, 1000, 1)]
+    assert list(lanes.gaps()) == [[slot_key(CLIENT, 1000, 1)]]
     assert not lanes.offer(slot_key(CLIENT, 1000, 0), batch(0))
     lanes.offer(slot_key(CLIENT, 1000, 1), batch(1))
     assert take_all(lanes) == [1, 2]
@@ -207,7 +207,7 @@ def test_a_lane_begins_at_its_first_slot() -> None:
     lanes = InLanes({}, 0)
     lanes.offer(slot_key(CLIENT, 1000, 1), batch(1))
     assert lanes.next_slot(CLIENT) is None
-    assert list(lanes.gaps()) == [slot_key(CLIENT, 1000, 0)]
+    assert list(lanes.gaps()) == [[slot_key(CLIENT, 1000, 0)]]
 
 
 def test_the_next_lane_waits_for_the_end_of_the_last_one_and_closes_it() -> None:
@@ -215,7 +215,7 @@ def test_the_next_lane_waits_for_the_end_of_the_last_one_and_closes_it() -> None
     lanes.offer(slot_key(CLIENT, 2000, 0), batch(5, after=(1000, 2)))
     lanes.offer(slot_key(CLIENT, 1000, 0), batch(0))
     assert take_all(lanes) == [0]
-    assert slot_key(CLIENT, 1000, 1) in lanes.gaps()
+    assert list(lanes.gaps()) == [[slot_key(CLIENT, 1000, 1)]]
     lanes.offer(slot_key(CLIENT, 1000, 1), batch(1))
     lanes.offer(slot_key(CLIENT, 1000, 3), batch(9))
     assert take_all(lanes) == [1, 5]
@@ -240,7 +240,16 @@ def test_of_two_lanes_that_may_begin_the_older_one_does() -> None:
 def test_the_beginning_of_a_lane_that_is_known_by_a_later_slot_is_looked_for_too() -> None:
     lanes = InLanes({CLIENT: (1000, 1)}, 0)
     lanes.offer(slot_key(CLIENT, 2000, 1), batch(6))
-    assert list(lanes.gaps()) == [slot_key(CLIENT, 1000, 1), slot_key(CLIENT, 2000, 0)]
+    assert list(lanes.gaps()) == [[slot_key(CLIENT, 1000, 1), slot_key(CLIENT, 2000, 0)]]
+
+
+def test_a_gap_is_all_that_is_missing_before_what_has_come() -> None:
+    lanes = InLanes({CLIENT: (1000, 1)}, 0)
+    for n in (3, 6):
+        lanes.offer(slot_key(CLIENT, 1000, n), batch(n))
+    assert list(lanes.gaps()) == [[slot_key(CLIENT, 1000, n) for n in (1, 2, 4, 5)]]
+    lanes.offer(slot_key(CLIENT, 1000, 5_000), batch(9))
+    assert [len(gap) for gap in lanes.gaps()] == [GAP_MAX - 2]
 
 
 def test_a_lane_after_a_forgotten_one_begins_and_the_forgotten_one_is_dead() -> None:

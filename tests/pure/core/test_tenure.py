@@ -208,6 +208,20 @@ async def test_a_gap_is_read_at_once_and_then_ever_more_rarely(bench: Bench) -> 
     assert opened.state.cursors[CLIENT] == (1, 2)
 
 
+async def test_one_lost_event_after_another_is_found_as_soon_as_the_first(bench: Bench) -> None:
+    opened = await bench.open(COUNTER, hints=False, sweep_s=1000)
+    await bench.define("a", "counter")
+    await rest(30)
+    slots = 40
+    for n in range(slots):
+        value = encode(Batch([bench.message("a", n)]))
+        await bench.grid().set(Map.INBOX, P, slot_key(CLIENT, 1, n), value)
+        if n % 8 == 7:  # of the others nobody tells
+            opened.tenure.offer_slot(slot_key(CLIENT, 1, n), value)
+            await rest(0.1)
+            assert opened.state.cursors[CLIENT] == (1, n + 1)
+
+
 # -- the outbox ---------------------------------------------------------------------------------------
 
 
