@@ -62,6 +62,8 @@ async def test_what_a_run_spawns_outlives_the_run_and_nothing_else_does(
         assert not {"TENURE_RUN", "TENURE_RUN_FILE"} & psutil.Process(spawned.pid).environ().keys()
     finally:
         psutil.Process(spawned.pid).kill()
+        while spawned.ended() is None:  # noqa: ASYNC110  # a process sets no event
+            await trio.sleep(0.02)
 
 
 async def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
