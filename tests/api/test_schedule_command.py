@@ -11,7 +11,7 @@ from tests.api.shell import Shell
 class Starter(tenure.Job):
     """Does on its start what its field says."""
 
-    how: str
+    how: str = "just starts"
 
     async def on_start(self, ctx: tenure.Context) -> None:
         if self.how == "fails":
@@ -35,8 +35,9 @@ def test_what_its_first_turn_fails_of_is_said(schedule: Shell) -> None:
 
 
 def test_parameters_that_do_not_fit_are_said(schedule: Shell) -> None:
-    schedule("schedule", "starter", "a", "what=x", code=1)
-    assert "does not start" in schedule.err
+    for wrong in ("what=x", "how=1"):
+        schedule("schedule", "starter", "a", wrong, code=1)
+        assert "does not start" in schedule.err
 
 
 @pytest.mark.parametrize("how", ["finishes", "takes long", "just starts"])

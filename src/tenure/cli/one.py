@@ -181,7 +181,8 @@ async def check_started(client: "GridClient", id: str) -> None:
     except UnknownJob:
         return  # it was made, and has finished already
     failure = seen["failure"]
-    problem = seen["stuck"] or (failure["error"] if failure and failure["event"].endswith("/started") else "")
+    of_start = failure and failure["event"].rpartition("/")[2] == "started"  # of a turn's id; or no turn could begin
+    problem = seen["stuck"] or (failure["error"] if of_start else "")
     if problem:
         raise Failed(f"Job {id} is scheduled, but does not start: {problem}. `tenure unschedule {id}` removes it.")
 
