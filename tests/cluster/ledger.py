@@ -11,6 +11,7 @@ from typing import Any
 import trio
 
 import tenure
+import tenure.jobs.lifecycle
 from tenure.testing import Cluster
 
 OUTSIDE = "TENURE_TEST_OUTSIDE"

@@ -191,6 +191,15 @@ async def test_what_takes_too_long_is_not_waited_for(app: Path, member: Member) 
         node.process.send_signal(signal.SIGTERM)
         assert await trio.to_thread.run_sync(node.ended) == 0, node.log.read_text()
         assert time.monotonic() - began_s < 20
+    with running(app, "--drain-deadline", "1", "--turn-deadline", "600", cluster=cluster) as node:
+        node.ready()
+        async with tenure.Client(cluster, registry=_types(app)) as client:
+            while not (await client.describe("s"))["running"]:  # noqa: ASYNC110  # that turn, again
+                await trio.sleep(0.1)
+        node.process.send_signal(signal.SIGTERM)
+        assert await trio.to_thread.run_sync(node.ended) == 1
+        assert "partitions were not handed over within 1 s" in node.why()
+        assert "--drain-deadline" in node.why()
 
 
 async def test_a_second_signal_ends_it_at_once(app: Path, member: Member) -> None:

@@ -60,6 +60,25 @@ async def test_killed_amid_snapshots_then_all_lost_then_restored(tmp_path: Path)
             assert json.loads(output)["jobs"] == ACCOUNTS + SINKS
             async with cluster.client() as client:
                 await assert_consistent(client, floor)
+        await instructed(cluster, place)
+
+
+async def instructed(cluster: Cluster, place: str) -> None:
+    """The same by a job: it loads the newest snapshot, which it is not in; another one ends all nodes."""
+    async with cluster.client() as client:
+        before = {id: (await client.state(id)).last for id in ("account-0", "account-1")}
+        await client.publish("account-0", {"n": before["account-0"] + 1})
+        await client.schedule("tenure.lifecycle", id="lifecycle")
+        await client.ask("lifecycle", {"do": "load", "url": place, "replace": True})
+        with trio.fail_after(120):
+            while "lifecycle" in {job["id"] for job in await client.jobs(timeout_s=60)}:  # noqa: ASYNC110
+                await trio.sleep(0.5)
+        assert {id: (await client.state(id)).last for id in before} == before
+        await client.schedule("tenure.lifecycle", id="lifecycle")
+        await client.ask("lifecycle", {"do": "shutdown"})
+        with trio.fail_after(120):
+            while await cluster.nodes():  # noqa: ASYNC110
+                await trio.sleep(0.2)
 
 
 async def taken(ledger: Ledger, place: str, floors: dict[str, dict[str, int]]) -> None:

@@ -4,8 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from tenure.jobs.pipelines import load_pipeline, reference
+from tenure.jobs.pipelines import Sink, load_pipeline, reference
+from tenure.jobs.pipelines.errors import OutputExists
 from tenure.jobs.spark.batch import Attempt, run_batch
 from tenure.jobs.spark.silent import SilentReporter
 from tests.spark.test_examples import EXAMPLES, copied, lines_in
@@ -27,6 +29,25 @@ def test_examples_give_what_plain_python_gives(spark, tmp_path, name, capsys):
     assert lines_in(pipeline.path(pipeline.sink.text)) == expected
     assert sorted(capsys.readouterr().out.splitlines()) == expected
     assert result["records"] == len(expected)
+
+
+def test_results_as_parquet(spark, tmp_path):
+    folder = copied("words", tmp_path)
+    text = load_pipeline(folder / "pipeline.toml")
+    declared = structs.replace(text, sink=Sink(text="out", parquet="rows"))
+    expected = sorted(reference.run(declared))
+    result = run(spark, declared)
+    rows = spark.read.parquet(str(declared.path("rows")))
+    assert sorted(tuple(row) for row in rows.collect()) == expected
+    assert rows.dtypes == [("key", "string"), ("value", "string")]
+    assert lines_in(declared.path("out")) == sorted(f"{key}: {value}" for key, value in expected)
+    assert result["records"] == len(expected) > 1
+    run(spark, structs.replace(declared, sink=Sink(parquet="only")))
+    assert sorted(tuple(row) for row in spark.read.parquet(str(declared.path("only"))).collect()) == expected
+    with pytest.raises(OutputExists):
+        run(spark, declared, run="another")
+    run(spark, structs.replace(declared, sink=Sink(parquet="rows", overwrite=True)), run="another")
+    assert sorted(tuple(row) for row in spark.read.parquet(str(declared.path("rows"))).collect()) == expected
 
 
 def test_the_log_example_says_what_its_comment_says(tmp_path):
