@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tenure.jobs.pipelines.errors import BadOption, MissingInput, NotExecutable, OutputExists
+from tenure.jobs.pipelines.folds import load_aggregate
 from tenure.jobs.pipelines.functions import load_function
 from tenure.jobs.pipelines.lines import find_inputs
 from tenure.jobs.pipelines.output import Output
@@ -53,6 +54,8 @@ def _check_stage(stage: Stage, pipeline: Pipeline) -> None:
     folder = Path(pipeline.folder)
     for reference in _functions(stage):
         load_function(reference, folder)
+    if isinstance(stage, Aggregate) and stage.custom:
+        load_aggregate(stage.aggregate, folder)
     if isinstance(stage, Join):
         find_inputs(pipeline.path(stage.join.source.path))
     if isinstance(stage, Command):
@@ -68,8 +71,6 @@ def _functions(stage: Stage) -> Iterator[Any]:
     elif isinstance(stage, Map | KeyBy):
         picks = [stage.pick]
     elif isinstance(stage, Aggregate):
-        if stage.custom:
-            yield stage.aggregate
         picks = [stage.number, *([stage.spans.time] if stage.spans else [])]
     yield from (pick.of for pick in picks if pick.kind == "function")
 

@@ -12,25 +12,30 @@ from typing import Any
 from tenure.jobs.pipelines.errors import BadOption
 from tenure.scheduler.errors import NotPicklable
 
-__all__ = ["forget_files", "load_function", "name_of"]
+__all__ = ["forget_files", "load_function", "load_named", "name_of"]
 
 
 def load_function(where: Any, folder: Path | str = ".") -> Callable[..., Any]:
     """The function itself, or the one that the text names; files are relative to the folder. Raises `BadOption`."""
-    if callable(where):
-        found: Callable[..., Any] = where
-        return found
-    module_name, colon, path = str(where).rpartition(":")
+    found = load_named(where, folder)
+    if not callable(found):
+        raise BadOption(f"{where} is a {type(found).__name__}, no function")
+    function: Callable[..., Any] = found
+    return function
+
+
+def load_named(where: Any, folder: Path | str = ".") -> Any:
+    """The same of whatever has a name; what is no text is itself."""
+    if not isinstance(where, str):
+        return where
+    module_name, colon, path = where.rpartition(":")
     if not colon or not module_name or not path:
         raise BadOption(f"{where!r} names no function: write module:function, or file.py:function")
     module = _module(module_name, Path(folder).resolve())
     try:
-        function = functools.reduce(getattr, path.split("."), module)
+        return functools.reduce(getattr, path.split("."), module)
     except AttributeError as error:
         raise BadOption(f"{where}: {error}") from error
-    if not callable(function):
-        raise BadOption(f"{where} is a {type(function).__name__}, no function")
-    return function
 
 
 def _module(name: str, folder: Path) -> ModuleType:

@@ -10,10 +10,11 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tenure.jobs.pipelines.amounts import EXACT, moment_text, number_of, number_text, time_us
 from tenure.jobs.pipelines.errors import BadRecord, CommandFailed
+from tenure.jobs.pipelines.folds import Fold, is_fold, load_aggregate, restored, stored
 from tenure.jobs.pipelines.functions import load_function
 from tenure.jobs.pipelines.picks import Pick, as_text, compiled, field_of, json_text, picker
 from tenure.jobs.pipelines.records import Record, records_of, rows_of
@@ -117,7 +118,10 @@ def _(stage: Aggregate, records: Iterable[Record], folder: Path) -> Iterator[Rec
 def combiner(stage: Aggregate, folder: Path) -> Callable[[Sequence[Any]], str]:
     """What one group's values become."""
     if stage.custom:
-        function = load_function(stage.aggregate, folder)
+        own = load_aggregate(stage.aggregate, folder)
+        if is_fold(own):
+            return lambda found: given_text(own.finish(restored(_folded(own, found))), "aggregate")
+        function = cast(Callable[[str, str], Any], own)
         return lambda found: functools.reduce(lambda a, b: given_text(function(a, b), "aggregate"), found)
     plain: dict[str, Callable[[Sequence[Any]], str]] = {
         "count": lambda found: str(len(found)),
@@ -126,6 +130,10 @@ def combiner(stage: Aggregate, folder: Path) -> Callable[[Sequence[Any]], str]:
         "max": lambda found: number_text(max(found)),
     }
     return plain[str(stage.aggregate)]
+
+
+def _folded(fold: Fold, values: Sequence[str]) -> str:
+    return stored(functools.reduce(fold.step, values, fold.start()), "aggregate")
 
 
 def window_begins(spans: Window | None, folder: Path) -> Callable[[str, str], Iterable[int | None]]:

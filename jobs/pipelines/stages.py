@@ -6,12 +6,14 @@ A struct's first field is named like the stage in TOML: `{ grep = "hello", tasks
 import re
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from tenure.jobs.pipelines.durations import microseconds
 from tenure.jobs.pipelines.errors import BadOption
+from tenure.jobs.pipelines.folds import is_fold, load_aggregate
 from tenure.jobs.pipelines.nearest import nearest
 from tenure.jobs.pipelines.picks import Pick, Picked, as_pick, compiled
 from tenure.jobs.pipelines.sources import Csv, Json, Parquet
@@ -144,10 +146,11 @@ class Window(Struct, frozen=True):
 
 
 class Aggregate(Stage, frozen=True):
-    """One record per key: count, sum, min or max of numbers, or what `module:function` makes of two values.
+    """One record per key: count, sum, min or max of numbers, or what `module:function` makes of two values, or a fold,
+    `module:Class` with `start()`, `step(state, value)` and `finish(state)`.
 
-    Such a function must not care for order (associative and commutative): records meet in any. With `window`, one
-    record per key and span of event time, its key followed by `@` and the span's begin.
+    These must not care for order (a function must be associative and commutative): records meet in any. With
+    `window`, one record per key and span of event time, its key followed by `@` and the span's begin.
     """
 
     aggregate: Function
@@ -188,8 +191,12 @@ class Aggregate(Stage, frozen=True):
 
     @property
     def custom(self) -> bool:
-        """Whether a function of the user's combines two values."""
+        """Whether it is the user's own."""
         return self.aggregate not in AGGREGATES
+
+    def folds(self, folder: Path | str) -> bool:
+        """Whether it is the user's own, and has a state."""
+        return self.custom and is_fold(load_aggregate(self.aggregate, folder))
 
     @property
     def number(self) -> Pick:

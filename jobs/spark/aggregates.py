@@ -1,6 +1,6 @@
 """Aggregates in Spark: numbers are exact decimals, so that the order of adding does not show.
 
-records ──grouped──► group, [begin], of ──partial──► one row per group ──finished──► key, value
+records ──grouped──► group, [begin], of ──together──► one row per group ──finished──► key, value
                                              ▲  (what a stream keeps, and puts together with the next batch's)
 """
 
@@ -9,19 +9,29 @@ from typing import TYPE_CHECKING
 from tenure.jobs.pipelines.picks import Pick
 from tenure.jobs.pipelines.stages import Aggregate, Window
 from tenure.jobs.spark.columns import moment_column, number_column, number_text, pick_column, time_column
-from tenure.jobs.spark.operators import Combining, Picking
-from tenure.jobs.spark.python_tasks import combined_by_function, with_picked
+from tenure.jobs.spark.operators import Combining, Finishing, Folding, Picking
+from tenure.jobs.spark.python_tasks import combined_by_function, finished_by_fold, folded, with_picked
 from tenure.jobs.spark.tasks import token_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["aggregated", "finished", "grouped", "merged", "partial"]
+__all__ = ["aggregated", "finished", "grouped", "together"]
 
 
 def aggregated(stage: Aggregate, records: "DataFrame", folder: str, label: str) -> "DataFrame":
     """One record per key, and per window if there are any."""
-    return finished(stage, partial(stage, grouped(stage, records, folder, label), folder, label))
+    return finished(stage, together(stage, None, grouped(stage, records, folder, label), folder, label), folder, label)
+
+
+def together(
+    stage: Aggregate, kept: "DataFrame | None", groups: "DataFrame", folder: str, label: str
+) -> "DataFrame":
+    """One row per group (and window): what its new rows and what was kept of it are together."""
+    if stage.folds(folder):
+        return folded(kept, groups, _names(groups), Folding(stage.aggregate, folder, label))
+    found = partial(stage, groups, folder, label)
+    return found if kept is None else merged(stage, kept, found, folder, label)
 
 
 def grouped(stage: Aggregate, records: "DataFrame", folder: str, label: str, *, with_time: bool = False) -> "DataFrame":
@@ -50,12 +60,10 @@ def partial(stage: Aggregate, groups: "DataFrame", folder: str, label: str) -> "
     """One row per group (and window): what its rows are together."""
     from pyspark.sql import functions as F
 
-    columns = [name for name in groups.columns if name != "of"]
     if stage.custom:
-        names = [name for name in columns if name not in token_of(groups)]
-        return combined_by_function(
-            groups, names, Combining(stage.aggregate, folder, label), at_once=stage.per == "all"
-        )
+        work = Combining(stage.aggregate, folder, label)
+        return combined_by_function(groups, _names(groups), work, at_once=stage.per == "all")
+    columns = [name for name in groups.columns if name != "of"]
     combine = {"count": F.count, "sum": F.sum, "min": F.min, "max": F.max}[str(stage.aggregate)]
     return groups.groupBy(columns).agg(combine("of").alias("of")).drop(*token_of(groups))
 
@@ -70,16 +78,23 @@ def merged(stage: Aggregate, kept: "DataFrame", more: "DataFrame", folder: str, 
     return both.groupBy([name for name in both.columns if name != "of"]).agg(F.sum("of").alias("of"))
 
 
-def finished(stage: Aggregate, rows: "DataFrame") -> "DataFrame":
+def finished(stage: Aggregate, rows: "DataFrame", folder: str, label: str) -> "DataFrame":
     """Columns key and value."""
     from pyspark.sql import functions as F
 
+    if stage.folds(folder):
+        rows = finished_by_fold(rows, _names(rows), Finishing(stage.aggregate, folder, label))
     key = F.col("group")
     if stage.spans is not None:
         key = F.concat(key, F.lit("@"), moment_column(F.col("begin")))
     of = F.col("of")
     value = of if stage.custom else of.cast("string") if stage.aggregate == "count" else number_text(of)
     return rows.select(key.alias("key"), value.alias("value"))
+
+
+def _names(rows: "DataFrame") -> list[str]:
+    """The columns that make a group."""
+    return [name for name in rows.columns if name != "of" and name not in token_of(rows)]
 
 
 def _picks(stage: Aggregate) -> dict[str, Pick]:

@@ -9,12 +9,23 @@ from msgspec import Struct
 
 from tenure.jobs.pipelines.command import Operator
 from tenure.jobs.pipelines.errors import BadRecord
+from tenure.jobs.pipelines.folds import Fold, is_fold, load_aggregate, restored, stored
 from tenure.jobs.pipelines.functions import load_function
 from tenure.jobs.pipelines.lifeline import dies_with_parent
 from tenure.jobs.pipelines.picks import as_text
 from tenure.jobs.pipelines.records import Record
 
-__all__ = ["Combining", "Commanding", "Filtering", "FlatMapping", "Mapping", "Picking", "Rekeying"]
+__all__ = [
+    "Combining",
+    "Commanding",
+    "Filtering",
+    "Finishing",
+    "FlatMapping",
+    "Folding",
+    "Mapping",
+    "Picking",
+    "Rekeying",
+]
 
 
 class _Calling(Struct, frozen=True):
@@ -26,9 +37,13 @@ class _Calling(Struct, frozen=True):
 
     def called(self) -> Callable[..., Any]:
         """The function."""
+        return load_function(self.function, self.with_path())
+
+    def with_path(self) -> str:
+        """The folder, in which modules are found from now on."""
         if self.folder not in sys.path:
             sys.path.insert(0, self.folder)
-        return load_function(self.function, self.folder)
+        return self.folder
 
     def text(self, found: Any, key: str) -> str:
         """What the function returned, as a key or value. Raises `BadRecord`."""
@@ -81,6 +96,34 @@ class Combining(_Calling, frozen=True):
             for value in values:
                 combined = self.text(function(combined, value), group[0])
             yield (*group, combined)
+
+
+class Folding(_Calling, frozen=True):
+    """Rows of a group (sorted by it), what is kept of the group (first, if anything is) and a value become one per
+    group: its state with the values."""
+
+    def __call__(self, rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        fold = self.fold()
+        for group, members in groupby(rows, lambda row: row[:-2]):
+            state, begun = None, False
+            for *_, kept, value in members:
+                state = restored(kept) if kept is not None else fold.step(state if begun else fold.start(), value)
+                begun = True
+            yield (*group, stored(state, f"stage {self.label}: {group[0]}"))
+
+    def fold(self) -> Fold:
+        """The object."""
+        found = load_aggregate(self.function, self.with_path())
+        assert is_fold(found), f"{self.function} was a fold where the run was begun"
+        return found
+
+
+class Finishing(Folding, frozen=True):
+    """What is kept of each group becomes its result."""
+
+    def __call__(self, rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        fold = self.fold()
+        return ((*group, self.text(fold.finish(restored(kept)), group[0])) for *group, kept in rows)
 
 
 class Picking(Struct, frozen=True):

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tenure.jobs.pipelines.records import Record
-from tenure.jobs.spark.operators import Combining, Picking
+from tenure.jobs.spark.operators import Combining, Finishing, Folding, Picking
 from tenure.jobs.spark.tasks import token_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["combined_by_function", "through_python", "with_picked"]
+__all__ = ["combined_by_function", "finished_by_fold", "folded", "through_python", "with_picked"]
 
 BATCH_RECORDS, BATCH_CHARS = 10_000, 16 * 2**20
 TYPES = {"group": "string", "begin": "bigint", "of": "string"}
@@ -32,12 +32,34 @@ def with_picked(records: "DataFrame", work: Picking) -> "DataFrame":
 
 def combined_by_function(rows: "DataFrame", names: list[str], work: Combining, *, at_once: bool) -> "DataFrame":
     """One row for each group that these columns make. `at_once`: there are few groups, so combine before rows meet."""
-    schema = [f"{name} {TYPES[name]}" for name in [*names, "of"]]
+    schema = _schema([*names, "of"])
     if at_once:
         rows = _mapped(rows.select(*names, "of").sortWithinPartitions(*names), work, schema)
     if not token_of(rows):
         rows = rows.repartition(*names)
     return _mapped(rows.select(*names, "of").sortWithinPartitions(*names), work, schema)
+
+
+def folded(kept: "DataFrame | None", rows: "DataFrame", names: list[str], work: Folding) -> "DataFrame":
+    """One row for each group that these columns make: its state, after what was kept of it and its new rows."""
+    from pyspark.sql import functions as F
+
+    nothing = F.lit(None).cast("string")
+    states = rows.select(*names, nothing.alias("state"), F.col("of"))
+    if kept is not None:
+        states = kept.select(*names, F.col("of").alias("state"), nothing.alias("of")).unionByName(states)
+    if kept is not None or not token_of(rows):
+        states = states.repartition(*names)
+    return _mapped(states.sortWithinPartitions(*names, F.col("state").isNull()), work, _schema([*names, "of"]))
+
+
+def finished_by_fold(rows: "DataFrame", names: list[str], work: Finishing) -> "DataFrame":
+    """The same rows with results for states."""
+    return _mapped(rows.select(*names, "of"), work, _schema([*names, "of"]))
+
+
+def _schema(names: list[str]) -> list[str]:
+    return [f"{name} {TYPES[name]}" for name in names]
 
 
 def _mapped(rows: "DataFrame", work: Callable[[Any], Iterable[Any]], schema: list[str]) -> "DataFrame":

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from tenure.jobs.pipelines.intake import Chunk
 from tenure.jobs.pipelines.ledger import Batch, Ledger
 from tenure.jobs.pipelines.stages import Aggregate
-from tenure.jobs.spark.aggregates import finished, grouped, merged, partial
+from tenure.jobs.spark.aggregates import finished, grouped, together
 from tenure.jobs.spark.stages import Context, placed
 from tenure.jobs.spark.tasks import token_of
 
@@ -27,8 +27,8 @@ class Remembering:
 
     def whole(self, stage: Aggregate, records: "DataFrame", context: Context) -> "DataFrame":
         """An aggregate without windows: one record per key, over all that has ever come."""
-        found = partial(stage, self._grouped(stage, records, context), str(context.folder), context.label)
-        return finished(stage, self._kept(stage, found, None, context))
+        kept = self._kept(stage, self._grouped(stage, records, context), None, context)
+        return self._finished(stage, kept, context)
 
     def windows(self, stage: Aggregate, records: "DataFrame", context: Context) -> "DataFrame":
         """An aggregate with windows: those that are closed by this batch, once each."""
@@ -45,9 +45,8 @@ class Remembering:
             assert seen is not None
             if seen["late"]:
                 self._set_aside(rows.filter(is_late), seen["late"], context)
-            found = partial(stage, rows.filter(~is_late).drop("at"), str(context.folder), context.label)
             still_open = None if closed_us is None else ends > F.lit(closed_us)
-            kept = self._kept(stage, found, still_open, context)
+            kept = self._kept(stage, rows.filter(~is_late).drop("at"), still_open, context)
         finally:
             rows.unpersist()
         reached = [
@@ -58,22 +57,25 @@ class Remembering:
             assert last is not None
             reached += [last[0]] if last[0] is not None else []
         if not reached:
-            return finished(stage, kept.limit(0))
+            return self._finished(stage, kept.limit(0), context)
         self.closed_us[context.label] = max(reached)
-        return finished(stage, kept.filter(ends <= F.lit(max(reached))))
+        return self._finished(stage, kept.filter(ends <= F.lit(max(reached))), context)
 
     def _grouped(self, stage: Aggregate, records: "DataFrame", context: Context) -> "DataFrame":
         records = placed(stage, records, context)
         with_time = stage.spans is not None
         return grouped(stage, records, str(context.folder), context.label, with_time=with_time)
 
-    def _kept(self, stage: Aggregate, found: "DataFrame", still_open: "Column | None", context: Context) -> "DataFrame":
+    def _finished(self, stage: Aggregate, rows: "DataFrame", context: Context) -> "DataFrame":
+        return finished(stage, rows, str(context.folder), context.label)
+
+    def _kept(self, stage: Aggregate, rows: "DataFrame", still_open: "Column | None", context: Context) -> "DataFrame":
         """What is remembered after this batch."""
-        before = self._ledger.state(context.label, self._chunk.number)
-        if before is not None:
+        known: DataFrame | None = None
+        if (before := self._ledger.state(context.label, self._chunk.number)) is not None:
             known = context.spark.read.parquet(str(before))
             known = known if still_open is None else known.filter(still_open)
-            found = merged(stage, known, found, str(context.folder), context.label)
+        found = together(stage, known, rows, str(context.folder), context.label)
         with self._ledger.new_state(context.label, self._chunk.number) as place:
             found.write.parquet(str(place))
         after = self._ledger.state(context.label, self._chunk.number + 1)

@@ -153,6 +153,20 @@ def test_what_is_no_number(spark, value):
 
 @fewer
 @given(records(), st.sampled_from([None, 2]))
+def test_aggregates_with_a_state(spark, given_records, tasks):
+    same(spark, [Aggregate("functions.py:Different", tasks=tasks)], given_records)
+    same(spark, [Aggregate("functions.py:in_order", per="all")], given_records)
+    stage = Aggregate("functions.py:Sorted", window=20, slide=15, time="functions.py:moment", tasks=tasks)
+    same(spark, [stage], given_records)
+
+
+def test_a_state_that_can_not_be_kept(spark):
+    found = same(spark, [Aggregate("functions.py:Unkept")], [("a", "1")])
+    assert "a state must be made of" in str(found)
+
+
+@fewer
+@given(records(), st.sampled_from([None, 2]))
 def test_aggregates_by_functions(spark, given_records, tasks):
     same(spark, [Aggregate("functions.py:longer", tasks=tasks)], given_records)
     same(spark, [Aggregate("functions.py:longer", per="all")], given_records)
@@ -231,6 +245,7 @@ LEFT_BEHIND = [
     [Grep("a", tasks=3), Aggregate("count", per="all")],
     [Grep("a", tasks=3), Aggregate("functions.py:longer", per="all")],
     [Grep("a", tasks=3), Map("functions.py:doubled"), Aggregate("functions.py:longer")],
+    [Grep("a", tasks=3), Aggregate("functions.py:Sorted", tasks=3), Aggregate("functions.py:Different", per="all")],
     [Grep("a", tasks=3), Grep("b", tasks=3), Aggregate("sum", of="functions.py:amount", tasks=2)],
 ]
 
@@ -270,6 +285,7 @@ NOTHING = [
     Aggregate("sum", tasks=2),
     Aggregate("max", per="all"),
     Aggregate("functions.py:longer", per="all"),
+    Aggregate("functions.py:Sorted"),
     Aggregate("count", window="1s", time="value"),
     Command(["perl", "-e", PERL]),
 ]

@@ -4,8 +4,21 @@ import threading
 import time
 
 import pytest
+from msgspec import structs
 
-from tenure.jobs.pipelines import Aggregate, Csv, Grep, KeyBy, Map, Pipeline, Replace, Sink, Text, reference
+from tenure.jobs.pipelines import (
+    Aggregate,
+    Csv,
+    Grep,
+    KeyBy,
+    Map,
+    Pipeline,
+    Replace,
+    Sink,
+    Text,
+    reference,
+    stream_output,
+)
 from tenure.jobs.pipelines.errors import BadRecord, OutputExists, StateInUse, StateMismatch
 from tenure.jobs.pipelines.ledger import Ledger
 from tenure.jobs.pipelines.stream_output import StreamOutput
@@ -23,12 +36,18 @@ STAGES = {
     "whole": [BY_USER, Aggregate("sum", of=NUMBER, tasks=2), Replace(("1", "one"))],
     "whole twice": [BY_USER, Aggregate("count"), KeyBy("value"), Aggregate("count")],
     "function": [BY_USER, Map(NUMBER), Aggregate(f"{FOLDER}/functions.py:longer")],
+    "state": [BY_USER, Map(NUMBER), Aggregate(f"{FOLDER}/functions.py:Different", tasks=2)],
     "windows": [BY_USER, Aggregate("count", window="20s", time=TIME, tasks=2)],
     "sliding": [BY_USER, Aggregate("max", of=NUMBER, window="20s", slide="10s", time=TIME, late="5s")],
     "windows of a function": [
         BY_USER,
         Map(NUMBER),
         Aggregate(f"{FOLDER}/functions.py:longer", window="20s", time="value"),
+    ],
+    "windows with a state": [
+        BY_USER,
+        Map(NUMBER),
+        Aggregate(f"{FOLDER}/functions.py:Sorted", window="20s", slide="10s", time="value"),
     ],
 }
 
@@ -73,7 +92,7 @@ def test_in_the_end_it_is_as_a_batch(spark, tmp_path, stages):
     assert {path.name for path in tmp_path.iterdir()} <= {"in", "out", ".p.state", "functions.py"}
 
 
-@pytest.mark.parametrize("name", ["windows", "sliding", "windows of a function"])
+@pytest.mark.parametrize("name", ["windows", "sliding", "windows of a function", "windows with a state"])
 def test_windows_are_closed_as_time_goes_on_and_at_the_end(spark, tmp_path, name, monkeypatch):
     declared = pipeline(tmp_path, STAGES[name])
     write(tmp_path, "a", LINES)
@@ -142,6 +161,21 @@ def test_results_appear_once_although_a_batch_is_done_twice(spark, tmp_path, cap
     run(spark, declared)
     assert found(tmp_path) == in_python(declared)
     assert len(capsys.readouterr().out.splitlines()) == len(in_python(declared))
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_exactly_once_asks_the_job_and_waits_for_the_disk(spark, tmp_path, exactly_once, monkeypatch):
+    asked, synced = [], []
+    monkeypatch.setattr(SilentReporter, "confirm", lambda self: asked.append(1), raising=False)
+    monkeypatch.setattr(stream_output, "_sync", synced.append)
+    declared = structs.replace(pipeline(tmp_path, STAGES["stateless"]), exactly_once=exactly_once)
+    write(tmp_path, "a", LINES)
+    result = run(spark, declared)
+    assert found(tmp_path) == in_python(declared)
+    assert (len(asked), bool(synced)) == ((result["batches"], True) if exactly_once else (0, False))
+    before = found(tmp_path)
+    run(spark, declared)
+    assert found(tmp_path) == before, "what is done is passed over all the same"
 
 
 def test_it_goes_on_with_what_is_added_while_it_runs(spark, tmp_path):
