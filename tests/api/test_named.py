@@ -35,8 +35,10 @@ def test_nodes(shell: Shell, command: list[str]) -> None:
 
 def test_applications(shell: Shell) -> None:
     shell.before = _a_job
-    for more in ([], ["--now"], ["--dry-run"]):
-        shell("undeploy", "nothing", *more, code=1)
+    for command in (["undeploy"], ["undeploy", "--now"], ["undeploy", "--dry-run"], ["wait"]):
+        shell(*command, "nothing", code=1)
         assert "No job belongs to application 'nothing'" in shell.err
+    (quiet,) = shell("wait", "default", "--json")
+    assert (quiet["application"], quiet["jobs"]) == ("default", 1)
     shell("undeploy", "default")
     assert "default is undeployed: 1 job removed." in shell.err

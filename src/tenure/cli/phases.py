@@ -59,7 +59,7 @@ def wait(
     Parameters
     ----------
     application
-        As job types name it: @tenure.job(…, application="shop"). Those that name none are "default".
+        As job types name it: @tenure.job(…, application="shop"). Those that name none are "default". It has jobs.
     timers
         Timers that are not due: keep them, or fire them now, once (recurring ones are kept).
     refuse_inputs
@@ -71,13 +71,12 @@ def wait(
 
     teller = Teller()
     quiet = _run(connection, lambda c: wait_quiet(c, application, timers, refuse_inputs, teller, within), teller)
+    _check_there(application, quiet["jobs"])
     if connection.json:
         print_json(quiet)
     else:
         later = f"; {quiet['timers']:,} timers are set, the first for {moment(quiet['first_due_ms'])}"
         say(f"{application} is quiet: {counted(quiet['jobs'], 'job')}{later if quiet['timers'] else ''}.")
-        if not quiet["jobs"]:
-            say("No job belongs to it: see `tenure jobs` for the applications that there are.")
     return Exit.DONE
 
 
