@@ -30,7 +30,10 @@ hazelcast:
     hazelcast.partition.count: "{partition_count}"
 
     # Short pauses: how long a backup, a silent member and a retry are waited for.
-    hazelcast.operation.backup.timeout.millis: "1000"
+    # (A backup that was lost while partitions moved costs this much, and up to the second in which members look.)
+    hazelcast.operation.backup.timeout.millis: "300"
+    # Those that move stand still: two at a time, for less long.
+    hazelcast.partition.max.parallel.migrations: "2"
     hazelcast.invocation.retry.pause.millis: "50"
     hazelcast.heartbeat.interval.seconds: "1"
     hazelcast.max.no.heartbeat.seconds: "{heartbeat_max_s}"
