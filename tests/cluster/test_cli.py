@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -215,6 +216,15 @@ def test_the_demo_is_exact(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(ledger) == ["sent", "applied", "lost", "doubled", "longest_pause_ms"]
     assert (ledger["sent"], ledger["applied"], ledger["lost"], ledger["doubled"]) == (5000, 5000, 0, 0)
     assert ledger["longest_pause_ms"] > 0
+
+
+def test_chaos_is_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chaos", "--seconds", "15", "--jobs", "200", "--rate", "500", "--nodes", "2", "--json"]) == 0
+    out, told = capsys.readouterr()
+    ledger = json.loads(out)
+    assert (ledger["sent"], ledger["applied"], ledger["lost"], ledger["doubled"]) == (7500, 7500, 0, 0)
+    assert re.search("member . (joins|hands over)|kill -9 of member", told)
+    assert re.search("node . (joins|is frozen|is drained)|kill -9 of node", told)
 
 
 def test_nodes_are_added_and_removed(node: Node, capsys: pytest.CaptureFixture[str]) -> None:

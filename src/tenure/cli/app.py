@@ -57,6 +57,7 @@ COMMANDS: list[tuple[str, str, cyclopts.Group, str]] = [
     ("restore", "snapshots:restore", OPERATE, "Restore a snapshot, into a cluster of any size."),
     ("scale", "scale:app", OPERATE, "How large the cluster is and how busy; add nodes, remove nodes."),
     ("spark", "spark:app", SPARK, "Data pipelines on Spark: run them."),
+    ("chaos", "demo:chaos", PROVE, "Kill, freeze and replace nodes and members of a real cluster under load."),
     ("simulate", "proofs:simulate", PROVE, "Run seeded simulations with faults, and check the promises."),
     ("bench", "proofs:bench", PROVE, "Measure throughput, latency and pauses; every run verifies its sums."),
 ]

@@ -1,12 +1,16 @@
-"""`tenure demo`: see it."""
+"""`tenure demo` and `tenure chaos`: see it, and shake it."""
 
 import json as json_module
 import sys
+from typing import TYPE_CHECKING
 
 from tenure.cli.ends import Exit
 from tenure.cli.options import USUAL_OUTPUT, Output
 
-__all__ = ["demo"]
+if TYPE_CHECKING:
+    from tenure.demo.course import Course
+
+__all__ = ["chaos", "demo"]
 
 
 def demo(
@@ -30,14 +34,55 @@ def demo(
     seed
         Decides who is killed, and the order of messages.
     """
+    from tenure.demo import DemoOptions
+
+    return _play(DemoOptions(jobs=jobs, messages=messages, seed=seed).course(), output)
+
+
+def chaos(
+    *,
+    seconds: float = 60.0,
+    nodes: int = 3,
+    members: int = 3,
+    jobs: int = 1_000,
+    rate: int = 2_000,
+    seed: int | None = None,
+    output: Output = USUAL_OUTPUT,
+) -> int:
+    """Shake a real cluster of its own under load: nodes are killed, frozen and drained, members killed and replaced.
+
+    Ends with the ledger, made from the jobs' own states, as `tenure demo` does; exit code 1 if it is not exact. One
+    member at a time is hurt, and the next only when all data has its backup again.
+
+    Parameters
+    ----------
+    seconds
+        How long messages are sent. In the last six nothing new happens.
+    nodes
+        How many nodes there are at first; each that is killed or drained is replaced.
+    members
+        The same for members.
+    jobs
+        How many jobs.
+    rate
+        Messages a second.
+    seed
+        Decides what happens to whom, and the order of messages; not how quick the machine is.
+    """
+    from tenure.demo import ChaosOptions
+
+    options = ChaosOptions(seconds=seconds, nodes=nodes, members=members, jobs=jobs, rate=rate, seed=seed)
+    return _play(options.course(), output)
+
+
+def _play(course: "Course", output: Output) -> int:
     import trio
 
-    from tenure.demo import DemoOptions, Ledger, play
+    from tenure.demo import Ledger, play
     from tenure.demo.stage import Lines, Live, Stage
 
-    options = DemoOptions(jobs=jobs, messages=messages, seed=seed)
     stage: Stage = Live() if sys.stdout.isatty() and not output.json else Lines()
-    ledger: Ledger = trio.run(play, options, stage)
+    ledger: Ledger = trio.run(play, course, stage)
     if output.json:
         print(json_module.dumps(ledger.line()))
     else:

@@ -1,8 +1,11 @@
-"""What happens: members and nodes start, messages are sent; a node dies, a member dies, a node joins."""
+"""The course of a demo, and of chaos: members and nodes start, things happen under load, the ledger ends it.
+
+What happens is passed in: the demo's is below, that of chaos in `shocks`.
+"""
 
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,15 +27,30 @@ from tenure.scheduler.settings import NodeSettings
 from tenure.testing.backend import Plan
 from tenure.testing.hazelcast_cluster import HazelcastBackend, open_hazelcast
 
-__all__ = ["DemoOptions", "play"]
+__all__ = ["Course", "DemoOptions", "Happening", "play"]
 
 MEMBERS, NODES, SENDERS = 3, 2, 2
+Happening = Callable[[HazelcastBackend, float, Random, Stage], Awaitable[None]]
+"""What happens to the cluster in the seconds in which messages are sent."""
 APPLICATION = Path(__file__).parent / "application.py"
 SCHEDULES_AT_ONCE = 64
 STATES_AT_ONCE = 64
 SETTLE_WITHIN_S = 60.0
 DURATION_S_MIN = 10.0
 MESSAGES_PER_S = 5_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """What is to be played."""
+
+    jobs: int
+    messages: int
+    duration_s: float
+    happening: Happening
+    members: int = MEMBERS
+    nodes: int = NODES
+    seed: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,25 +70,34 @@ class DemoOptions:
         """How long messages are sent for: long enough for all that happens meanwhile."""
         return max(DURATION_S_MIN, self.messages / MESSAGES_PER_S)
 
+    def course(self) -> Course:
+        """The demo's: a node dies, a member dies, a node joins."""
+        return Course(
+            jobs=self.jobs, messages=self.messages, duration_s=self.duration_s, happening=_shake, seed=self.seed
+        )
 
-async def play(options: DemoOptions, stage: Stage) -> Ledger:
+
+async def play(course: Course, stage: Stage) -> Ledger:
     """Run it, and return the ledger. Everything that it started has ended by then."""
-    seed = secrets.randbelow(10**6) if options.seed is None else options.seed
+    seed = secrets.randbelow(10**6) if course.seed is None else course.seed
     random = Random(seed)
-    stage.say(f"Seed {seed}: {options.jobs:,} jobs, {options.messages:,} messages, {MEMBERS} members, {NODES} nodes")
+    stage.say(
+        f"Seed {seed}: {course.jobs:,} jobs, {course.messages:,} messages, "
+        f"{course.members} members, {course.nodes} nodes"
+    )
     async with AsyncExitStack() as stack:
         await trio.to_thread.run_sync(fetch_jar, rich_progress() if sys.stderr.isatty() else None)
         stage.say("Starting members and nodes …")
-        cluster = await stack.enter_async_context(open_hazelcast(_plan()))
+        cluster = await stack.enter_async_context(open_hazelcast(_plan(course)))
         client = await stack.enter_async_context(cluster.open_client(None, None))
-        stage.watch(client.grid, options.messages)
+        stage.watch(client.grid, course.messages)
         stack.enter_context(stage)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stage.keep_looking)
-            ids = [f"account-{n}" for n in range(options.jobs)]
+            ids = [f"account-{n}" for n in range(course.jobs)]
             await _schedule(client, ids)
-            stage.say(f"{options.jobs:,} jobs are scheduled; sending for {options.duration_s:.0f} s")
-            loads = await _send_and_shake(cluster, client, ids, options, random, seed, stage)
+            stage.say(f"{course.jobs:,} jobs are scheduled; sending for {course.duration_s:.0f} s")
+            loads = await _send_and_shake(cluster, client, ids, course, random, seed, stage)
             stage.say("All messages are stored; reading every job's state")
             sent = {key: n for load in loads for key, n in load.acknowledged.items()}
             ledger = await _settled_ledger(client, ids, sent)
@@ -78,10 +105,10 @@ async def play(options: DemoOptions, stage: Stage) -> Ledger:
     return ledger
 
 
-def _plan() -> Plan:
+def _plan(course: Course) -> Plan:
     return Plan(
-        nodes=NODES,
-        members=MEMBERS,
+        nodes=course.nodes,
+        members=course.members,
         grid="hazelcast",
         app=str(APPLICATION),
         partitions=None,
@@ -97,12 +124,12 @@ async def _send_and_shake(
     cluster: HazelcastBackend,
     client: GridClient,
     ids: list[str],
-    options: DemoOptions,
+    course: Course,
     random: Random,
     seed: int,
     stage: Stage,
 ) -> list[Load]:
-    shares = [options.messages // SENDERS + (n < options.messages % SENDERS) for n in range(SENDERS)]
+    shares = [course.messages // SENDERS + (n < course.messages % SENDERS) for n in range(SENDERS)]
     # One after the other, so that there is never long nothing on its way to a partition.
     loads = [
         Load(f"sender-{n}", ids, share, seed, offset_s=n * TICK_S / SENDERS) for n, share in enumerate(shares) if share
@@ -113,8 +140,8 @@ async def _send_and_shake(
         senders = [await stack.enter_async_context(some) for some in opened]
         async with trio.open_nursery() as nursery:
             for load, sender in zip(loads, senders, strict=True):
-                nursery.start_soon(load.publish, sender, options.duration_s, stage.stored)
-            nursery.start_soon(_shake, cluster, options.duration_s, random, stage)
+                nursery.start_soon(load.publish, sender, course.duration_s, stage.stored)
+            nursery.start_soon(course.happening, cluster, course.duration_s, random, stage)
     return loads
 
 

@@ -14,7 +14,7 @@ import trio
 
 from tenure.application import Source, load_application
 from tenure.connect import parse_cluster, wall_clock_ms
-from tenure.members import Member, MemberSettings, free_port, start_member
+from tenure.members import Member, MemberSettings, free_port, settle, start_member
 from tenure.scheduler.client import GridClient, open_client
 from tenure.scheduler.errors import Mistake, TryAgain
 from tenure.scheduler.grid.hazelcast import HazelcastGrid
@@ -148,6 +148,11 @@ class HazelcastBackend(Backend):
         if not await leaving.stop():
             raise MemberNotRemoved(f"member {member} could not hand over its data in time, and was ended without")
         self._members.pop(member, None)
+
+    async def settle_members(self) -> None:
+        """Return when all partitions and backups are in place again."""
+        self._tidy()
+        await settle(list(self._members.values()))
 
     def _addresses(self) -> list[tuple[str, int]]:
         return [member.address for member in self._members.values()]
