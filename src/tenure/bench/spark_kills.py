@@ -8,7 +8,7 @@ once are never more than one, and when it is over, no process of it is left.
 import os
 import shutil
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -31,6 +31,8 @@ DEADLINE_S = 600.0
 LOOK_EVERY_S = 0.05
 LIVES_S = 1.0
 """About how long the shortest-lived of a run's processes are there."""
+PATIENCE_S = 8.0
+"""So long is one waited for: until a driver that was just started has got as far."""
 OPERATOR = """#!/usr/bin/env perl
 # Forwards every record; slowly enough to be killed at work.
 my $n = 0;
@@ -216,27 +218,44 @@ async def _kill(
         if target in others:
             await others[target]()
         else:
-            os.kill((await _one_of(run, target, random)).pid, signal.SIGKILL)
+            target = await _kill_one(run, target, random)
         verdict.kills.append(target)
 
 
-async def _one_of(run: str, target: str, random: Random) -> psutil.Process:
-    """A process of this kind. Where none is there now, one that comes, some time after it has come."""
-    while True:
-        if there := await _all_of(run, target):
-            return random.choice(there)
-        while not await _all_of(run, target):  # noqa: ASYNC110  # no event tells
-            await trio.sleep(LOOK_EVERY_S)
-        await trio.sleep(random.uniform(0, LIVES_S))
+async def _kill_one(run: str, target: str, random: Random) -> str:
+    """A process of this kind. Where none is there now, one that comes, some time after it has come; or, if none comes
+    for long, any that is there. Returns its kind."""
+    with trio.move_on_after(PATIENCE_S):
+        while True:
+            if _kill_any(await _there(run, [target]), random):
+                return target
+            while not await _there(run, [target]):  # noqa: ASYNC110  # no event tells
+                await trio.sleep(LOOK_EVERY_S)
+            await trio.sleep(random.uniform(0, LIVES_S))
+    while not (killed := _kill_any(await _there(run, TARGETS), random)):  # noqa: ASYNC110  # no event tells
+        await trio.sleep(LOOK_EVERY_S)
+    return killed
 
 
-async def _all_of(run: str, target: str) -> list[psutil.Process]:
-    return [process for process, kind in await trio.to_thread.run_sync(processes_of, run) if kind == target]
+def _kill_any(victims: list[tuple[psutil.Process, str]], random: Random) -> str:
+    """What kind of process was killed; empty if there was none, or it has just ended by itself."""
+    if not victims:
+        return ""
+    process, kind = random.choice(victims)
+    try:
+        os.kill(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return ""
+    return kind
+
+
+async def _there(run: str, kinds: Sequence[str]) -> list[tuple[psutil.Process, str]]:
+    return [found for found in await trio.to_thread.run_sync(processes_of, run) if found[1] in kinds]
 
 
 async def _driver_there(run: str) -> None:
     while True:
-        if await _all_of(run, "driver"):
+        if await _there(run, ["driver"]):
             return
         await trio.sleep(LOOK_EVERY_S)
 
