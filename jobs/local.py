@@ -44,10 +44,12 @@ class LocalLauncher:
         state: Path | None = None,
         kinds: Mapping[str, str | Kind] | None = None,
         start: Callable[[RunFolder], None] | None = None,
+        reach: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
-        """`cluster` is what a run needs to reach it (see `RunFile`). `start` has a wrapper started for a folder; by
-        default as a process of its own."""
+        """`cluster` is what a run needs to reach it (see `RunFile`), `reach` the same as of now: members come and go.
+        `start` has a wrapper started for a folder; by default as a process of its own."""
         self.cluster = cluster
+        self._reach = reach or (lambda: cluster)
         self._state = state or state_folder()
         self._kinds = KINDS if kinds is None else kinds
         self._start = start or start_wrapper
@@ -70,15 +72,15 @@ class LocalLauncher:
         return found
 
     async def launch(self, run: Run) -> None:
-        await trio.to_thread.run_sync(self._launch, run)
+        await trio.to_thread.run_sync(self._launch, run, self._reach())
 
-    def _launch(self, run: Run) -> None:
+    def _launch(self, run: Run, cluster: dict[str, Any]) -> None:
         folder = RunFolder(self.runs, run.tag)
         if (folder / "began").exists():
             return
         command = command_of(run, self._kinds)
-        command = msgspec.structs.replace(command, env=_whereabouts(self.cluster) | command.env)
-        file = RunFile(run=run, cluster=self.cluster, command=msgspec.to_builtins(command))
+        command = msgspec.structs.replace(command, env=_whereabouts(cluster) | command.env)
+        file = RunFile(run=run, cluster=cluster, command=msgspec.to_builtins(command))
         folder.make()
         write_whole(folder / "run.json", msgspec.json.encode(file))
         self._start(folder)
@@ -108,7 +110,7 @@ class LocalLauncher:
         """End all runs of this cluster here at once: its grid is going, and with it their jobs."""
         for path in sorted(self.runs.iterdir()) if self.runs.exists() else ():
             folder = RunFolder(self.runs, path.name)
-            if folder.is_locked() and _cluster_of(folder) == self.cluster:
+            if folder.is_locked() and _cluster_of(folder) in (self.cluster, self._reach()):
                 await self.cancel(folder.tag, force=True)
 
 

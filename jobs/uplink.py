@@ -59,6 +59,7 @@ async def open_cluster_uplink(cluster: dict[str, Any]) -> AsyncIterator[ClientUp
 
 async def _keep_connected(uplink: ClientUplink, cluster: dict[str, Any]) -> None:
     import time
+    from dataclasses import replace
 
     from tenure.scheduler.client import open_client
     from tenure.scheduler.grid.hazelcast import HazelcastGrid, HazelcastSettings
@@ -73,7 +74,12 @@ async def _keep_connected(uplink: ClientUplink, cluster: dict[str, Any]) -> None
             ):
                 uplink.client = client
                 uplink.connected.set()
-                await trio.sleep_forever()
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    # Members come and go: those of the run file may be long gone.
+                    members = tuple(f"{member.host}:{member.port}" for member in grid.ownership().members)
+                    settings = replace(settings, addresses=members or settings.addresses)
         except Exception as error:  # noqa: BLE001  # whatever it is, the work goes on for a while, and we try again
             print(f"the cluster can't be reached: {type(error).__name__}: {error}", flush=True)  # noqa: T201  # wrapper.log
             await trio.sleep(CONNECT_PAUSE_S)

@@ -34,7 +34,7 @@ async def open_embedded(registry: Registry, settings: NodeSettings | None = None
     async with (
         open_embedded_member() as address,
         HazelcastGrid.connect(replace(parse_cluster(address), backups=0)) as grid,
-        open_launchers(address, ends_with_it=True) as launchers,
+        open_launchers(address, grid, ends_with_it=True) as launchers,
         trio.open_nursery() as nursery,
     ):
         cluster = await find_or_form(grid, name)

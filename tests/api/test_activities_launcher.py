@@ -23,7 +23,7 @@ from tenure.jobs.kinds import Command, command_of
 from tenure.jobs.local import LocalLauncher, start_wrapper
 from tenure.jobs.logs import BoundedLog
 from tenure.jobs.processes import marked
-from tenure.jobs.reporting import RunFile
+from tenure.jobs.reporting import RunFile, load_run
 from tenure.jobs.wrapper import live
 from tenure.scheduler.activities_port import LaunchRefused, Outcome, Run
 from tenure.scheduler.activities_wire import Report
@@ -267,6 +267,20 @@ async def test_a_wrapper_asked_to_end_by_somebody_else_has_failed(machine: Machi
     await trio.sleep(1.0)
     os.kill(keeper.pid, signal.SIGTERM)
     assert "Interrupted" in (await machine.until("over")).outcome.error
+
+
+async def test_a_run_is_told_of_the_members_that_there_are_when_it_is_launched(machine: Machine) -> None:
+    """All those that were there when the node began may be gone."""
+    began = {"cluster_name": "x", "addresses": ["127.0.0.1:1"]}
+    now = {"cluster_name": "x", "addresses": ["127.0.0.1:2", "127.0.0.1:3"]}
+    launcher = LocalLauncher(began, state=machine.state, start=machine._start, reach=lambda: now)
+    await launcher.launch(run("sh", "-c", "echo $TENURE_CLUSTER; sleep 600", tag="mine.1"))
+    await within(lambda: marked("mine.1"))
+    folder = RunFolder(machine.state / "runs", "mine.1")
+    assert load_run(folder / "run.json").cluster == now
+    await within(lambda: "x@127.0.0.1:2,127.0.0.1:3" in "".join(p.read_text() for p in folder.path.glob("*.log")))
+    await launcher.end_all()
+    assert marked("mine.1") == []
 
 
 async def test_end_all_leaves_those_of_other_clusters(machine: Machine) -> None:

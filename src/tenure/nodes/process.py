@@ -114,7 +114,7 @@ async def run_node(
             async with (
                 _cluster(options, progress) as address,
                 _connect(options, address) as grid,
-                open_launchers(address, ends_with_it=options.cluster is None) as launchers,
+                open_launchers(address, grid, ends_with_it=options.cluster is None) as launchers,
             ):
                 await _check_members(grid, options)
                 cluster, formed = await join_cluster(grid, begin_anew_if_lost=options.begin_anew)
