@@ -9,11 +9,10 @@ from tenure.bench.spark_kills import run_with_kills
 from tenure.testing import Cluster
 
 
-@pytest.mark.parametrize(("streaming", "seed"), [(False, 24), (True, 25)], ids=["batch", "stream"])
+@pytest.mark.parametrize(("streaming", "seed"), [(False, 1), (True, 25)], ids=["batch", "stream"])
 async def test_killed_at_random_moments(tmp_path, streaming, seed):
-    """The seeds begin with the external command, and go on with what makes the run last."""
+    """The seeds choose what lets the run last until the third kill: jvm, driver, node; command, driver, node."""
     async with Cluster(nodes=2, partitions=4, activities="real") as cluster, cluster.client() as client:
-
         random = Random(seed)
 
         async def kill_node():
