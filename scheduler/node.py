@@ -220,6 +220,7 @@ class Node:
             if found.version > self.assignment.version == self._published:
                 self._overruled_s = trio.current_time()
             self.assignment = found
+        self._watch_data()
         owners = assign(self.assignment.owners, self.grid.ownership(), self.nodes.values())
         if owners == self.assignment.owners or not any(owners):
             self._disagreed = 0
@@ -235,14 +236,16 @@ class Node:
             return  # two that see different things don't answer each other at the speed of the grid
         await self._publish(stored, Assignment(self.assignment.version + 1, owners))
 
+    def _watch_data(self) -> None:
+        version = self.grid.ownership().version
+        if self._table not in (None, version):
+            self._moved_s = trio.current_time()
+        self._table = version
+
     def _can_wait(self, owners: tuple[str, ...]) -> bool:
         """Are these mere moves, to where the data has gone, and does data still move? Handoffs amid that would make it
         slower, and some be undone in a moment."""
-        now_s, table = trio.current_time(), self.grid.ownership()
-        if self._table not in (None, table.version):
-            self._moved_s = now_s
-        self._table = table.version
-        if now_s >= self._moved_s + self.settings.still_s:
+        if trio.current_time() >= self._moved_s + self.settings.still_s:
             return False
         staying = {id for id, node in self.nodes.items() if not node.draining}
         changes = zip(self.assignment.owners, owners, strict=False)

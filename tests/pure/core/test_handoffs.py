@@ -278,3 +278,15 @@ async def test_partitions_follow_their_data_when_it_has_come_to_rest_and_a_dead_
         crew.cluster.migrate(mine[1], here)
         crew.kill("b")
         assert await until(lambda: len(first.tenures) == PARTITIONS) < 3, "nobody has them: that can't wait"
+
+
+async def test_data_that_moved_long_ago_keeps_nobody_waiting(autojump_clock: trio.testing.MockClock) -> None:
+    async with nodes(members=2, still_s=5.0) as crew:
+        here, there = crew.cluster.members
+        first, second = await crew.add("a", member=here), await crew.add("b", member=here)
+        await until(lambda: len(first.tenures) == len(second.tenures) == PARTITIONS // 2)
+        crew.cluster.migrate(0, there)  # they have half of them each, wherever these are
+        await trio.sleep(10)
+        third = await crew.add("c", member=there)
+        took_s = await until(lambda: third.tenures)
+    assert took_s < first.settings.heartbeat_s * 4, "nobody else has to say what the first of them would not"
