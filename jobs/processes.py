@@ -15,7 +15,7 @@ import psutil
 
 from tenure.jobs.reporting import OUTLIVES, RUN_TAG
 
-__all__ = ["adopt_orphans", "end_all", "marked", "outlives", "reap"]
+__all__ = ["adopt_orphans", "end_all", "marked", "outlives", "reap", "variables"]
 
 ROUNDS_MAX = 200
 ROUND_S = 0.02
@@ -25,15 +25,19 @@ PR_SET_CHILD_SUBREAPER = 36
 def marked(tag: str) -> list[psutil.Process]:
     """The processes that carry this run's mark, this one left out."""
     mark = f"{RUN_TAG}={tag}".encode()
-    found = []
-    for process in psutil.process_iter():
-        try:
-            with open(f"/proc/{process.pid}/environ", "rb") as environment:
-                if mark in environment.read().split(b"\0") and process.pid != os.getpid():
-                    found.append(process)
-        except OSError:
-            continue  # it has ended, or is somebody else's
-    return found
+    return [
+        process for process in psutil.process_iter() if mark in variables(process.pid) and process.pid != os.getpid()
+    ]
+
+
+def variables(pid: int) -> list[bytes]:
+    """The environment that a process began with, each as NAME=VALUE; nothing of one that has ended, or is somebody
+    else's."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as environment:
+            return environment.read().split(b"\0")
+    except OSError:
+        return []
 
 
 def adopt_orphans() -> bool:
@@ -75,14 +79,10 @@ def end_all(tag: str, group: int | None = None, *, spare: Collection[int] | None
 
 def outlives(pid: int, tag: str) -> bool:
     """Whether this process is none of the run's own, though started by it."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as environment:
-            for variable in environment.read().split(b"\0"):
-                name, _, tags = variable.partition(b"=")
-                if name == OUTLIVES.encode():
-                    return tag.encode() in tags.split(b",")
-    except OSError:
-        pass  # it has ended, or is somebody else's
+    for variable in variables(pid):
+        name, _, tags = variable.partition(b"=")
+        if name == OUTLIVES.encode():
+            return tag.encode() in tags.split(b",")
     return False
 
 

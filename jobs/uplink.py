@@ -78,7 +78,7 @@ async def _keep_connected(uplink: ClientUplink, cluster: dict[str, Any]) -> None
                     await trio.sleep_forever()
                 finally:
                     # Members come and go: those of the run file may be long gone.
-                    members = tuple(f"{member.host}:{member.port}" for member in grid.ownership().members)
+                    members = tuple(member.address for member in grid.ownership().members)
                     settings = replace(settings, addresses=members or settings.addresses)
         except Exception as error:  # noqa: BLE001  # whatever it is, the work goes on for a while, and we try again
             print(f"the cluster can't be reached: {type(error).__name__}: {error}", flush=True)  # noqa: T201  # wrapper.log

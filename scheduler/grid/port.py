@@ -100,6 +100,11 @@ class Member(NamedTuple):
     host: str
     port: int
 
+    @property
+    def address(self) -> str:
+        """Where it listens, as `host:port`."""
+        return f"{self.host}:{self.port}"
+
 
 class Ownership(NamedTuple):
     """Which member is primary for each partition, as far as this client was told.

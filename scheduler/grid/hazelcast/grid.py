@@ -106,7 +106,7 @@ class HazelcastGrid(Grid):
 
     @property
     def address(self) -> str:
-        members = [f"{member.host}:{member.port}" for member in self.ownership().members]
+        members = [member.address for member in self.ownership().members]
         return f"{self.settings.cluster_name}@{','.join(members or self.settings.addresses)}"
 
     # -- connecting -------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import psutil
 import trio
 
 from tenure.jobs.pipelines import Aggregate, Command, KeyBy, Pipeline, Sink, Text
+from tenure.jobs.processes import variables
 from tenure.jobs.reporting import RUN_TAG
 from tenure.jobs.spark.launching import DRIVER
 
@@ -106,10 +107,10 @@ def processes_of(run: str) -> list[tuple[psutil.Process, str]]:
     found = []
     for process in psutil.process_iter():
         try:
-            if any(entry.startswith(mark) for entry in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")):
+            if any(variable.startswith(mark) for variable in variables(process.pid)):
                 found.append((process, _kind(process.cmdline())))
-        except (OSError, psutil.Error):
-            continue  # it has ended, or is somebody else's
+        except psutil.Error:
+            continue  # it has ended
     return found
 
 

@@ -47,7 +47,7 @@ async def _examine(connection: Connection) -> "tuple[list[Verdict], Exit]":
     verdicts = await examine_machine()
     try:
         async with connected_grid(connection) as grid:
-            where = ", ".join(f"{member.host}:{member.port}" for member in grid.ownership().members)
+            where = ", ".join(member.address for member in grid.ownership().members)
             verdicts.append(Verdict("members", Standard.GOOD, f"{cluster_of(connection)} answers: {where}"))
             verdicts += await examine_cluster(grid, timeout_s=connection.timeout)
     except CannotConnect as error:

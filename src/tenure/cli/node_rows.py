@@ -14,7 +14,7 @@ async def node_rows(grid: "Grid") -> list[dict[str, Any]]:
 
     alive = {node.id: node for node in await live_nodes(grid)}
     said = {node.id: node for node in await said_nodes(grid)}
-    members = {member.id: f"{member.host}:{member.port}" for member in grid.ownership().members}
+    members = {member.id: member.address for member in grid.ownership().members}
     return [
         {
             "id": node.id,

@@ -40,7 +40,7 @@ ABSENT_READS = 3
 
 async def scale(client: GridClient) -> ScaleStatus:
     nodes = await live_nodes(client.grid)
-    members = {member.id: f"{member.host}:{member.port}" for member in client.grid.ownership().members}
+    members = {member.id: member.address for member in client.grid.ownership().members}
     rows = [_status(node, members) for node in nodes]
     busy = sum(row["busy"] for row in rows) / len(rows) if rows else 0.0
     return {"members": len(members), "nodes": rows, "waiting": sum(row["waiting"] for row in rows), "busy": busy}
