@@ -34,6 +34,8 @@ from tenure.scheduler.wire import EMPTY, Envelope, Kind
 
 __all__ = ["GridClient", "open_client"]
 
+REPEAT_S, REPEAT_MAX_S = 1.0, 8.0
+"""A question to a partition is asked again after so long without an answer, then after twice as long each time."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -168,17 +170,19 @@ class GridClient:
     async def command(
         self, partition: int, to: str, arguments: dict[str, Any], *, deadline_s: float | None = None
     ) -> Any:
-        """A question to a partition itself (see `commands`). Asked again if need be: commands may be repeated."""
+        """A question to a partition itself (see `commands`). It is asked again while there is no answer: one that waits
+        for something is forgotten when its partition gets another owner. Commands may be repeated."""
         limit_s = self.settings.ask_deadline_s if deadline_s is None else deadline_s
-        end_s = trio.current_time() + limit_s
+        end_s, patience_s = trio.current_time() + limit_s, REPEAT_S
         while True:
             left_s = end_s - trio.current_time()
             envelope = Envelope(to, Raw(_encode(arguments)), Kind.COMMAND)
             try:
-                return _decode(await self.question(partition, envelope, min(left_s, max(1.0, limit_s / 4))))
+                return _decode(await self.question(partition, envelope, min(left_s, patience_s)))
             except NotDone:
                 if trio.current_time() >= end_s:
                     raise
+            patience_s = min(2 * patience_s, REPEAT_MAX_S)
 
     async def learn_format(self) -> None:
         """See what the cluster writes now, if it can be seen. What this version can't read ends all that waits."""

@@ -1,5 +1,6 @@
 """Activities as users see them, in virtual time: started by turns, told what becomes of them, by fakes."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -130,6 +131,23 @@ async def test_unschedule_waits_until_nothing_is_left_of_it(cluster: Cluster, cl
     await run.over()
     with pytest.raises(tenure.UnknownJob):
         await client.describe("a")
+
+
+@pytest.mark.parametrize("way", ["drain", "kill"])
+async def test_unschedule_returns_also_when_the_job_goes_to_another_node_meanwhile(
+    cluster: Cluster, client: tenure.Client, way: str
+) -> None:
+    await client.schedule(Import, id="a", file="a.csv")
+    run = await cluster.launched()
+    run.ignores_cancel()
+    owner = (await client.describe("a"))["node"]
+    began_s = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(client.unschedule, "a", timeout_s=60))
+        await trio.sleep(5)
+        (node,) = [node for node in await cluster.nodes() if f"node-{node}" == owner]
+        await (cluster.drain(node) if way == "drain" else cluster.kill(node))
+    assert 20 <= trio.current_time() - began_s < 35
 
 
 async def test_the_clock_can_be_advanced_to_the_next_attempt(cluster: Cluster, client: tenure.Client) -> None:
