@@ -69,7 +69,11 @@ async def test_by_its_commands_on_real_processes(tmp_path: Path) -> None:
         await instruct(client, 2, do="scale_down")  # "acquire": each key's state is where it now belongs
         assert await node_names(client) == ["node"]
         assert await totals(client) == {2}
-        await instruct(client, 3, do="snapshot", url=place)
+        older = {node.id for node in await client.nodes()}
+        await instruct(client, 3, do="upgrade", spawn=NODE, options=more)  # of the very node that it was begun on
+        assert not older & {node.id for node in await client.nodes()}
+        assert await node_names(client) == ["spare"]
+        await instruct(client, 4, do="snapshot", url=place)
         (taken,) = await client.snapshots(place)
         await client.publish_many([(id, 5) for id in IDS])
         assert await totals(client) == {7}
@@ -84,13 +88,13 @@ async def test_by_its_commands_on_real_processes(tmp_path: Path) -> None:
                 return False
 
         await until(is_loaded)
-        assert [done.do for done in (await client.state("lifecycle")).done][:2] == ["scale_up", "scale_down"]
+        assert [done.do for done in (await client.state("lifecycle")).done][:3] == ["scale_up", "scale_down", "upgrade"]
 
         await client.publish("lifecycle", {"do": "give_up"})  # it need not be taken once more
         await client.publish("lifecycle", {"do": "shutdown"})
 
         async def is_over() -> bool:
-            return await cluster.nodes() == []
+            return await client.nodes() == []
 
         await until(is_over)  # and the members keep all jobs
         await cluster.add_node()
