@@ -14,7 +14,7 @@ from pathlib import Path
 import docker
 from docker.errors import DockerException, ImageNotFound
 
-__all__ = ["Images", "NoEngine", "build_images", "running_engine"]
+__all__ = ["INSTALL", "PROJECT", "Images", "NoEngine", "build_images", "install", "running_engine"]
 
 PROJECT = Path(__file__).parents[2]
 FOLDER = Path(os.environ.get("TENURE_DOCKER_DIR", "/var/tmp/tenure-docker"))
@@ -93,11 +93,16 @@ def _find_dockerd() -> None:
         return
     if not os.environ.get(INSTALL):
         raise NoEngine(f"no Docker Engine answers or is installed (docker.io, debootstrap; or set {INSTALL})")
-    install = ["apt-get", "install", "--yes", "--no-install-recommends"]
-    for command in (["apt-get", "update"], [*install, "docker.io", "debootstrap"]):
-        _run(command, BASE_WITHIN_S, "the Docker Engine can't be installed")
+    install("the Docker Engine", "docker.io", "debootstrap")
     if not shutil.which("docker"):  # a package of its own since Debian 13
-        _run([*install, "docker-cli"], BASE_WITHIN_S, "Docker's command line can't be installed")
+        install("Docker's command line", "docker-cli")
+
+
+def install(what: str, *packages: str) -> None:
+    """From the system's packages. Raises `NoEngine`."""
+    commands = ["apt-get", "update"], ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
+    for command in commands:
+        _run(command, BASE_WITHIN_S, f"{what} can't be installed")
 
 
 def _await(engine: "subprocess.Popen[bytes]", url: str) -> None:
