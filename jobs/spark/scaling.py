@@ -12,6 +12,10 @@ from tenure.jobs.spark.session import local_cores
 __all__ = ["Scaling", "allocation"]
 
 
+SHUFFLED_FOR = 10
+"""An executor that others may still read from goes after so many times as long without work."""
+
+
 class Scaling:
     """The stages of a stream, with as many tasks as its rate asks for. Aggregates keep theirs."""
 
@@ -44,11 +48,13 @@ def allocation(pipeline: Pipeline) -> dict[str, str]:
     marks = pipeline.autoscale
     if marks is None or local_cores(pipeline.master) is not None:
         return {}
-    prefix = "spark.dynamicAllocation"
+    prefix, idle_s = "spark.dynamicAllocation", max(1, round(marks.settle_s))
     return {
         f"{prefix}.enabled": "true",
         f"{prefix}.shuffleTracking.enabled": "true",
         f"{prefix}.minExecutors": str(marks.tasks_min),
         f"{prefix}.maxExecutors": str(marks.tasks_max),
-        f"{prefix}.executorIdleTimeout": f"{max(1, round(marks.settle_s))}s",
+        f"{prefix}.executorIdleTimeout": f"{idle_s}s",
+        # Otherwise they stay until Java's collector finds that nobody reads what batches long over have shuffled.
+        f"{prefix}.shuffleTracking.timeout": f"{SHUFFLED_FOR * idle_s}s",
     }

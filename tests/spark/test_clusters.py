@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from tenure.bench.spark_kills import expected, make_pipeline, written
+from tenure.jobs.pipelines import Autoscale, Command, Pipeline, Sink, Text
 from tenure.jobs.spark.java import find_java_home
 from tenure.jobs.spark.types import PipelineJob, parameters
 from tenure.testing import Cluster
@@ -89,6 +90,53 @@ async def test_a_standalone_cluster_whose_executor_is_killed(tmp_path, standalon
     assert activity["details"]["info"]["master"] == standalone
     assert activity["details"]["metrics"]["executors"] >= 1
     assert written(tmp_path / "pipeline") == sorted(expected().items())
+
+
+SLOW = """#!/usr/bin/env perl
+$| = 1;
+while (my $key = <STDIN>) {
+    my $value = <STDIN>;
+    select(undef, undef, undef, 0.1);
+    print "forward\\n", $key, $value;
+}
+"""
+
+
+async def test_executors_come_when_there_is_more_to_do_and_go_when_there_is_less(tmp_path, standalone):
+    folder = tmp_path / "pipeline"
+    (folder / "in").mkdir(parents=True)
+    (folder / "slow.pl").write_text(SLOW)
+    (folder / "slow.pl").chmod(0o755)
+    records(folder, "first", 60)
+    pipeline = Pipeline(
+        name="follows",
+        source=Text("in", stream=True, idle_s=DEADLINE_S),
+        stages=[Command("./slow.pl", tasks=2)],
+        sink=Sink(text="out"),
+        autoscale=Autoscale(low=0.5, high=1, tasks_max=2, settle_s=1),
+        master=standalone,
+        spark={"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.driver.memory": "1g"},
+        folder=str(folder),
+    )
+    async with Cluster(nodes=1, partitions=4, activities="real") as cluster, cluster.client() as client:
+        await client.schedule(PipelineJob, id="p", **parameters(pipeline))
+        await soon(lambda: len(executors(tmp_path)) == 2)  # one has more to do than it can
+        await soon(lambda: len(written(folder)) == 60)
+        await soon(lambda: len(executors(tmp_path)) == 1)  # and the other one was idle
+        records(folder, "second", 60)
+        await soon(lambda: len(executors(tmp_path)) == 2)
+        await soon(lambda: len(written(folder)) == 120)
+        (activity,) = (await client.describe("p"))["activities"]
+        assert (activity["status"], activity["attempt"]) == ("running", 1), activity
+        await client.ask("p", {"cancel": True})
+        assert (await ended(client, "p"))["status"] == "cancelled"
+    assert len({key for key, _ in written(folder)}) == 120
+
+
+def records(folder, name, count):
+    """A file of a growing folder, whole as soon as it is there."""
+    (folder / "in" / f".{name}").write_text("".join(f"{number}\n" for number in range(count)))
+    (folder / "in" / f".{name}").rename(folder / "in" / f"{name}.txt")
 
 
 FAKE = """#!{python}

@@ -78,6 +78,7 @@ def test_on_a_cluster_executors_follow():
     assert found["spark.dynamicAllocation.enabled"] == "true"
     assert (found["spark.dynamicAllocation.minExecutors"], found["spark.dynamicAllocation.maxExecutors"]) == ("1", "4")
     assert found["spark.dynamicAllocation.executorIdleTimeout"] == "5s"
+    assert found["spark.dynamicAllocation.shuffleTracking.timeout"] == "50s"
 
 
 def test_it_is_for_streams():
