@@ -8,6 +8,7 @@ under the batch's number; the last thing that is written says that the batch is 
 is done again, and comes out the same; one that is done is passed over.
 """
 
+import shutil
 import sys
 import threading
 import time
@@ -98,9 +99,9 @@ class Stream:
         """Until the end. Raises what went wrong in a batch, or in the source."""
         last = self._ledger.last()
         self._feeder.done(last.number if last else -1)
+        query = self._query()
         feeding = threading.Thread(target=self._feeder.run, name="tenure-feeder", daemon=True)
         feeding.start()
-        query = self._query()
         try:
             while not self.stopping.wait(LOOK_EVERY_S) and query.isActive and not self._feeder.error:
                 if not feeding.is_alive() and self._is_done():
@@ -109,7 +110,8 @@ class Stream:
             self._feeder.stopping.set()
             feeding.join()
             query.stop()
-        if error := self._error or self._feeder.error or query.exception():
+        # A batch that was under way when the source failed says only that it was interrupted.
+        if error := self._feeder.error or self._error or query.exception():
             raise error
         return {
             "batches": self._batches,
@@ -124,8 +126,10 @@ class Stream:
         return self._intake.last < 0 or self._ledger.done(self._intake.last) is not None
 
     def _query(self) -> Any:
+        checkpoint = self._ledger.folder / "spark"
+        _clear_unbegun(checkpoint)
         chunks = self._spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._intake.chunks))
-        writer = chunks.writeStream.option("checkpointLocation", str(self._ledger.folder / "spark"))
+        writer = chunks.writeStream.option("checkpointLocation", str(checkpoint))
         return writer.foreachBatch(self._process_and_keep_error).start()
 
     def _process_and_keep_error(self, lines: "DataFrame", spark_batch: int) -> None:
@@ -212,6 +216,12 @@ class Stream:
         )
         if (tasks := self._scaling.tasks) is not None:
             self._reporter.metrics(tasks=tasks)
+
+
+def _clear_unbegun(checkpoint: Path) -> None:
+    """Killed while it wrote down its first batch, Spark leaves a file that it then takes for another query's."""
+    if checkpoint.exists() and not any(path.name.isdecimal() for path in (checkpoint / "offsets").glob("*")):
+        shutil.rmtree(checkpoint)
 
 
 def _records(lines: "DataFrame", source: Source, columns: list[str] | None) -> "DataFrame":

@@ -151,6 +151,44 @@ def test_wherever_it_breaks_the_output_is_the_same(spark, tmp_path, owner, name)
     assert found(tmp_path) == in_python(declared)
 
 
+def test_it_goes_on_from_a_first_batch_that_was_half_written_down(spark, tmp_path):
+    declared = pipeline(tmp_path, STAGES["stateless"])
+    write(tmp_path, "a", LINES)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        breaking(monkeypatch, stream.Stream, "_query", 1, after=False)
+        with pytest.raises(Broken):
+            run(spark, declared)
+    offsets = tmp_path / ".p.state" / "spark" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / ".0.91f8.tmp").write_text("v1")
+    run(spark, declared)
+    assert found(tmp_path) == in_python(declared)
+    assert not (offsets / ".0.91f8.tmp").exists()
+
+
+def test_a_source_that_fails_is_what_is_told_not_the_batch_that_it_interrupts(spark, tmp_path, monkeypatch):
+    declared = pipeline(tmp_path, STAGES["stateless"])
+    write(tmp_path, "a", LINES)
+    begun = threading.Event()
+    process = stream.Stream._process_chunk
+
+    def slow(self, chunk, lines):
+        begun.set()
+        assert self._feeder.stopping.wait(10)
+        process(self, chunk, lines)
+
+    def step(self):
+        if not begun.is_set():
+            return original(self)
+        raise OSError("the disk is gone")
+
+    original = stream.Feeder.step
+    monkeypatch.setattr(stream.Stream, "_process_chunk", slow)
+    monkeypatch.setattr(stream.Feeder, "step", step)
+    with pytest.raises(OSError, match="the disk is gone"):
+        run(spark, declared)
+
+
 def test_results_appear_once_although_a_batch_is_done_twice(spark, tmp_path, capsys):
     declared = pipeline(tmp_path, STAGES["stateless"], console=True)
     write(tmp_path, "a", LINES)
