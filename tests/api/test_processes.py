@@ -63,6 +63,17 @@ async def test_real_faults() -> None:
             await cluster.advance(1)
 
 
+async def test_nodes_start_also_while_there_are_more_members_than_planned() -> None:
+    async with Cluster(nodes=0, members=3, grid="hazelcast") as cluster, cluster.client() as client:
+        await cluster.add_member()
+        assert await cluster.add_node() == 0
+        await client.schedule(Counter, id="a")
+        await client.publish("a", 1)
+        await cluster.add_member()
+        assert await cluster.add_node() == 1
+        assert (await client.state("a")).total == 1
+
+
 def test_what_a_cluster_of_processes_can_not_be(tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("import nonesuch\n")

@@ -88,17 +88,43 @@ def _protection(members: "Sequence[MemberSeen]") -> Verdict:
     quorum = quorums.pop() if len(quorums) == 1 else None
     if quorum is None or not quorum.isdigit():
         return Verdict(about, Standard.BAD, "members don't tell, or don't agree, whether they have it", _REGENERATE)
-    needed, size = int(quorum), len(members)
-    if needed:
-        if 2 * needed <= size:
-            return Verdict(
-                about,
-                Standard.BAD,
-                f"{needed} members are enough, and there are {size}: both sides of a split would go on",
-                f"Raise member_count. {_REGENERATE}",
-            )
+    return _majority(members, int(quorum)) if int(quorum) else _no_protection(members)
+
+
+def _majority(members: "Sequence[MemberSeen]", needed: int) -> Verdict:
+    """Of members that refuse calls where fewer than `needed` see each other: can two sides of a split be so many?"""
+    about, size = "split-brain protection", len(members)
+    if size < 2 * needed:
         return Verdict(about, Standard.GOOD, f"fewer than {needed} members refuse calls; there are {size}")
-    if size >= 3 or len({member.address.rpartition(":")[0] for member in members}) > 1:
+    meant = _meant(members, needed)
+    if size > meant + 1:
+        return Verdict(
+            about,
+            Standard.BAD,
+            f"{needed} members are enough, and there are {size}: both sides of a split would go on",
+            f"End the members that are more than {meant}, one by one. To have more for good, raise member_count: "
+            "that takes a snapshot and a new cluster.",
+        )
+    # A member is replaced by one that comes before the old one goes; meanwhile nodes must be able to start.
+    return Verdict(
+        about,
+        Standard.WARNING,
+        f"there are {size} members, one more than the {meant} that are meant to be: "
+        f"{needed} are enough, so both halves of a split would go on",
+        "End the one that is to be replaced (SIGTERM), as soon as the new one has its share of the data.",
+    )
+
+
+def _meant(members: "Sequence[MemberSeen]", needed: int) -> int:
+    """How many there are meant to be: as they say, or the most that so large a majority protects."""
+    meant = _told(members, "members")
+    told = meant.pop() if len(meant) == 1 else None
+    return int(told) if told is not None and told.isdigit() else 2 * needed - 1
+
+
+def _no_protection(members: "Sequence[MemberSeen]") -> Verdict:
+    about, size = "split-brain protection", len(members)
+    if len({member.address.rpartition(":")[0] for member in members}) > 1:
         return Verdict(
             about,
             Standard.BAD,

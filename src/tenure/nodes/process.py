@@ -48,6 +48,8 @@ COLLECT_AFTER = (2_000, 50, 1_000)
 SAME_SIGNAL_S = 0.3
 """What comes so soon after the first signal is the same one: terminals and supervisors tell whole process groups."""
 PARTITIONS_WITHIN_S = 5.0
+WARNED_FROM_MEMBERS = 3
+"""With fewer, a cluster is one for development: what it lacks is known, and would be said at each start."""
 READY_POLL_S = 0.02
 WELL_S = 10.0
 """A node that could not say for so long that it is there is not well."""
@@ -180,6 +182,10 @@ async def _check_members(grid: HazelcastGrid, options: NodeOptions) -> None:
         # Partitions may be without a member for a moment; nothing else gets better by waiting.
         while (bad := _bad(grid)) and {verdict.about for verdict in bad} == {"partitions"}:  # noqa: ASYNC110  # no event tells
             await trio.sleep(READY_POLL_S)
+    if len(grid.members_seen()) >= WARNED_FROM_MEMBERS:
+        for verdict in _concerns(grid):
+            if verdict.standard is Standard.WARNING:
+                _log().warning(f"members: {verdict.about}: {verdict.finding}", next_step=verdict.next_step)
     if not bad:
         return
     findings = "; ".join(f"{verdict.about}: {verdict.finding}" for verdict in bad)
@@ -195,10 +201,16 @@ def _bad(grid: HazelcastGrid) -> list[Verdict]:
     return [verdict for verdict in check_members(grid) if verdict.standard is Standard.BAD]
 
 
+def _concerns(grid: HazelcastGrid) -> list[Verdict]:
+    """What is to be said of the members. (Partitions may be without one for a moment.)"""
+    verdicts = check_members(grid)
+    return [found for found in verdicts if found.standard is not Standard.GOOD and found.about != "partitions"]
+
+
 async def _warn_of_members(grid: HazelcastGrid) -> None:
-    """Say it when a member joins later that is not set up as the others are."""
+    """Say it when a member joins later that is not set up as the others are, or is one too many, or one too few."""
     changed = trio.Event()
-    known = {verdict.about for verdict in _bad(grid)}
+    known = {(verdict.about, verdict.standard) for verdict in _concerns(grid)}
 
     def on_change(event: OwnershipEvent) -> None:
         if event is OwnershipEvent.MEMBERS:
@@ -210,11 +222,15 @@ async def _warn_of_members(grid: HazelcastGrid) -> None:
             changed = trio.Event()
             if not grid.ownership().members:
                 continue  # cut off: nothing is known of them
-            bad = [verdict for verdict in _bad(grid) if verdict.about != "partitions"]
-            for verdict in bad:
-                if verdict.about not in known:
+            found = _concerns(grid)
+            for verdict in found:
+                if (verdict.about, verdict.standard) in known:
+                    continue
+                if verdict.standard is Standard.BAD:
                     _log().error(f"a change of members has made them unsafe: {verdict.about}: {verdict.finding}")
-            known = {verdict.about for verdict in bad}
+                else:
+                    _log().warning(f"members have changed: {verdict.about}: {verdict.finding}")
+            known = {(verdict.about, verdict.standard) for verdict in found}
 
 
 async def _settled(node: Node) -> None:

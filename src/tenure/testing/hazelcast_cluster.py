@@ -94,6 +94,10 @@ class HazelcastBackend(Backend):
         self._nodes_ever += 1
         name = f"node-{number}"
         options = [part for pair in _changed(self._plan.settings) for part in ("--set", pair)]
+        if len(self._members) > self._plan.members + 1:
+            # A node refuses so many more than were meant to be, as a split could leave two majorities. These are
+            # processes of one machine, and will be as many as the test likes.
+            options.append("--allow-unsafe-members")
         node = NodeProcess(
             name, app, self.address, [*options, *self.node_options], self._folder / f"{name}.log", python
         )

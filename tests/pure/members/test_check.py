@@ -39,15 +39,35 @@ def test_one_that_differs_spoils_it() -> None:
 
 
 def test_a_majority_of_too_few_protects_nothing() -> None:
-    assert standards(seen(MemberSettings(member_count=3), 4))["split-brain protection"] is Standard.BAD
+    assert standards(seen(MemberSettings(member_count=3), 5))["split-brain protection"] is Standard.BAD
+    assert standards(seen(MemberSettings(member_count=4), 6))["split-brain protection"] is Standard.BAD
+    assert standards(seen(MemberSettings(member_count=4), 5))["split-brain protection"] is Standard.GOOD
     assert standards(seen(MemberSettings(member_count=5), 4))["split-brain protection"] is Standard.GOOD
+
+
+def test_one_more_than_meant_is_a_warning_that_names_what_to_do() -> None:
+    """A member is to be replaced, and the new one has come before the old one goes: nodes must be able to start."""
+    for hosts in (1, 4):
+        verdicts = judge_members(seen(MemberSettings(member_count=3), 4, hosts=hosts))
+        (found,) = [verdict for verdict in verdicts if verdict.about == "split-brain protection"]
+        assert found.standard is Standard.WARNING
+        assert "4 members, one more than the 3 that are meant" in found.finding
+        assert "End the one that is to be replaced" in found.next_step
+
+
+def test_how_many_are_meant_is_told_by_the_majority_where_nothing_else_tells() -> None:
+    members = seen(MemberSettings(member_count=3), 4)
+    silent = [member._replace(attributes={**member.attributes, "tenure.members": ""}) for member in members]
+    assert standards(silent)["split-brain protection"] is Standard.WARNING
+    assert standards([*silent, silent[0]])["split-brain protection"] is Standard.BAD
 
 
 def test_two_without_protection_are_fine_on_one_host_only() -> None:
     settings = MemberSettings(member_count=2)
     assert standards(seen(settings, 2))["split-brain protection"] is Standard.WARNING
     assert standards(seen(settings, 2, hosts=2))["split-brain protection"] is Standard.BAD
-    assert standards(seen(settings, 3))["split-brain protection"] is Standard.BAD
+    assert standards(seen(settings, 3))["split-brain protection"] is Standard.WARNING, "no worse than two"
+    assert standards(seen(settings, 3, hosts=3))["split-brain protection"] is Standard.BAD
 
 
 def test_a_lone_member_keeps_no_backups() -> None:
