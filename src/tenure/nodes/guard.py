@@ -1,13 +1,14 @@
 """Is this still the cluster that the node joined? Looked at now and then, and at every change of members.
 
-    marker there, of our formation ──► go on
-    restored from a snapshot ────────► go on, as of the cluster that it is now
+    marker there, of our formation ──► heads there? go on : ClusterLost
+    restored from a snapshot ────────► likewise, as of the cluster that it is now
     marker of another formation ─────► ClusterReplaced
-    marker proved absent ────────────► put it back; then: heads there? go on : ClusterLost
+    marker proved absent ────────────► put it back; then as if it had been there
     no answer for too long ──────────► GridGone
 
 Putting the marker back keeps a grid that came back empty from being taken for a new one by the next node
-that starts: it finds a cluster without heads, and says so.
+that starts: it finds a cluster without heads, and says so. So a marker of ours proves nothing, to the others
+that were there before no more than to that one: each looks for a head itself, each time.
 """
 
 import secrets
@@ -35,22 +36,29 @@ async def join_cluster(
     grid: Grid, *, begin_anew_if_lost: bool = False, deadline_s: float = 30.0
 ) -> tuple[Cluster, bool]:
     """The cluster in this grid, and whether it was formed just now. Raises `ClusterLost` if it has lost everything."""
-    if begin_anew_if_lost:
-        await begin_anew(grid)
     name = secrets.token_hex(6)
     try:
+        if begin_anew_if_lost:
+            await begin_anew(grid)
         cluster = await find_or_form(grid, name, deadline_s=deadline_s)
+        lost = cluster.formation != name and await _has_lost_all(grid)
     except NotDone as error:
         raise GridGone(f"{error}; look at the members with `tenure doctor`.") from error
-    if cluster.formation == name:
-        return cluster, True
-    if await _has_lost_all(grid):
+    except GridError as error:
+        raise GridGone(
+            f"Whether the cluster still has its data could not be found out ({error}). "
+            "Look at the members with `tenure doctor`, and start the node again."
+        ) from error
+    if lost:
         raise ClusterLost(_lost(cluster))
-    return cluster, False
+    return cluster, cluster.formation == name
 
 
 async def begin_anew(grid: Grid) -> None:
-    """Put an empty cluster in the place of one that has lost everything; one that has not is left alone."""
+    """Put an empty cluster in the place of one that has lost everything; one that has not is left alone.
+
+    Raises `GridError`.
+    """
     stored = await grid.get(Map.NODES, 0, MARKER)
     if stored is None or not await _has_lost_all(grid):
         return
@@ -70,8 +78,12 @@ async def guard(grid: Grid, cluster: Cluster, *, gone_after_s: float, formats: F
     async with grid.watch_ownership(on_change):
         while True:
             try:
-                cluster = await _look(grid, cluster if formats is None else replace(cluster, format=formats.declared))
+                found = await _look(grid, cluster if formats is None else replace(cluster, format=formats.declared))
                 answered_s = trio.current_time()
+                if not found.restoring:  # the node keeps out meanwhile
+                    cluster = found
+                    if await _has_lost_all(grid):
+                        raise ClusterLost(_lost(cluster))
             except Refused:
                 answered_s = trio.current_time()  # members are there, and too few: like them, we wait for the others
             except GridError as error:
@@ -87,17 +99,13 @@ async def guard(grid: Grid, cluster: Cluster, *, gone_after_s: float, formats: F
 
 
 async def _look(grid: Grid, cluster: Cluster) -> Cluster:
+    """The marker, put back if it was gone."""
+    mine = encode(cluster)
     stored = await grid.get(Map.NODES, 0, MARKER)
     if stored is None:
-        stored = await grid.put_if_absent(Map.NODES, 0, MARKER, encode(cluster))
-        if stored is None:
-            if await _has_lost_all(grid):
-                raise ClusterLost(_lost(cluster))
-            return cluster
+        stored = await grid.put_if_absent(Map.NODES, 0, MARKER, mine) or mine
     found = decode(stored, Cluster)
-    if found.restoring:
-        return cluster  # the node keeps out meanwhile
-    if found.formation != cluster.formation and not found.replaces:
+    if not found.restoring and found.formation != cluster.formation and not found.replaces:
         raise ClusterReplaced(
             f"This node joined cluster {cluster.formation}, and the grid now holds cluster {found.formation}: "
             "its members were all restarted, and came back empty. Start the node again to join the new one."

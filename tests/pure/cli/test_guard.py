@@ -9,7 +9,7 @@ from tenure.nodes.errors import ClusterLost, ClusterReplaced, GridGone
 from tenure.nodes.guard import guard, join_cluster
 from tenure.scheduler.cluster import MARKER, Cluster, find, find_or_form
 from tenure.scheduler.grid.memory import MemoryCluster
-from tenure.scheduler.grid.port import Grid, Map, Unknown
+from tenure.scheduler.grid.port import Grid, GridError, Map, Unknown
 from tenure.scheduler.keys import HEAD
 from tenure.scheduler.wire import encode
 
@@ -45,6 +45,54 @@ async def test_a_grid_that_came_back_empty_is_not_taken_for_a_new_one(
     # The next node that starts finds what the first has left behind.
     with pytest.raises(ClusterLost, match=cluster.formation):
         await join_cluster(after)
+
+
+class Flaky:
+    """A grid whose reads of heads fail for a while."""
+
+    def __init__(self, grid: Grid, failures: int) -> None:
+        self._grid, self.failures = grid, failures
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+    async def get(self, map: Map, *arguments: Any, **options: Any) -> bytes | None:
+        if map is Map.HEADS and self.failures:
+            self.failures -= 1
+            raise Unknown("a member is on its way out")
+        return await self._grid.get(map, *arguments, **options)
+
+
+async def test_each_node_that_was_there_before_notices_that_all_is_lost(autojump_clock: trio.testing.MockClock) -> None:
+    before, after = empty_grid(), empty_grid()
+    cluster, _ = await join_cluster(before)
+    flaky: Any = Flaky(after, failures=3)
+    noticed = []
+
+    async def watch(grid: Grid, after_s: float) -> None:
+        await trio.sleep(after_s)
+        with pytest.raises(ClusterLost, match=cluster.formation):
+            await guard(grid, cluster, gone_after_s=10)
+        noticed.append(grid)
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch, flaky, 0)  # puts the marker back, and can't tell at once what that means
+            nursery.start_soon(watch, after, 0.05)  # finds it there
+    assert len(noticed) == 2
+    assert not flaky.failures
+
+
+@pytest.mark.parametrize("begin_anew_if_lost", [False, True])
+async def test_what_can_not_be_read_at_the_start_is_said(
+    begin_anew_if_lost: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    grid = empty_grid()
+    await join_cluster(grid)
+    flaky: Any = Flaky(grid, failures=1)
+    with pytest.raises(GridGone, match=r"a member is on its way out.*`tenure doctor`") as caught:
+        await join_cluster(flaky, begin_anew_if_lost=begin_anew_if_lost)
+    assert isinstance(caught.value.__cause__, GridError)
 
 
 async def test_to_begin_anew_takes_a_word(autojump_clock: trio.testing.MockClock) -> None:
