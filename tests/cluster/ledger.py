@@ -48,7 +48,7 @@ class Account(tenure.Job):
 
 @tenure.job("ledger-sink")
 class Sink(tenure.Job):
-    """Keeps how many came from each account."""
+    """Keeps how many came from each account and clock."""
 
     seen: dict[str, int] = {}
     total: int = 0
@@ -58,9 +58,39 @@ class Sink(tenure.Job):
         self.total += message["n"]
 
 
-ACCOUNTS, SINKS = 80, 7
+@tenure.job("ledger-clock")
+class Clock(tenure.Job):
+    """Has a timer at all times: each is set when the one before has gone off."""
+
+    rung: int = 0
+    doubled: int = 0
+    due_ms: int = 0
+    latest_ms: int = 0
+    """The longest that one of them was late."""
+
+    def on_start(self, ctx: tenure.Context) -> None:
+        self._set(ctx)
+
+    def on_timeout(self, ctx: tenure.Context) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        self.doubled += not self.due_ms
+        self.latest_ms = max(self.latest_ms, now_ms - self.due_ms)
+        self.due_ms = 0
+        self.rung += 1
+        ctx.send(f"sink-{self.rung % SINKS}", {"from": ctx.id, "n": self.rung})
+        if self.rung < RINGS:
+            self._set(ctx)
+
+    def _set(self, ctx: tenure.Context) -> None:
+        self.due_ms = time.time_ns() // 1_000_000 + round(RING_EVERY_S * 1000)
+        ctx.wake_in(RING_EVERY_S)
+
+
+ACCOUNTS, SINKS, CLOCKS = 80, 7, 40
+RING_EVERY_S, RINGS = 0.2, 30
 ACCOUNT_IDS = [f"account-{n}" for n in range(ACCOUNTS)]
 SINK_IDS = [f"sink-{n}" for n in range(SINKS)]
+CLOCK_IDS = [f"clock-{n}" for n in range(CLOCKS)]
 
 
 class Ledger:
@@ -76,6 +106,7 @@ class Ledger:
     async def open(self, nursery: trio.Nursery) -> None:
         await self.client.schedule_many([(Account, id, {}) for id in ACCOUNT_IDS])
         await self.client.schedule_many([(Sink, id, {}) for id in SINK_IDS])
+        await self.client.schedule_many([(Clock, id, {}) for id in CLOCK_IDS])
         await self.client.ask(ACCOUNT_IDS[0], {"n": 1})
         self.sent[ACCOUNT_IDS[0]] = 1
         nursery.start_soon(self._publish)
@@ -102,13 +133,15 @@ class Ledger:
         accounts = {id: await self.client.state(id, timeout_s=60) for id in ACCOUNT_IDS}
         assert {id: account.last for id, account in accounts.items()} == self.sent
         assert {id: account.disordered for id, account in accounts.items() if account.disordered} == {}
-        with trio.fail_after(30):  # what jobs sent to jobs is on its way a little longer
+        with trio.fail_after(30):  # timers have still to go off; what jobs sent to jobs is on its way a little longer
             while await self._sunk() != self._expected():  # noqa: ASYNC110  # no event tells
                 await trio.sleep(0.1)
-        return max(account.longest_ms for account in accounts.values())
+        clocks = [await self.client.state(id, timeout_s=60) for id in CLOCK_IDS]
+        assert {(clock.rung, clock.doubled) for clock in clocks} == {(RINGS, 0)}
+        return max([account.longest_ms for account in accounts.values()] + [clock.latest_ms for clock in clocks])
 
     def _expected(self) -> tuple[Counter[str], int]:
-        passed = {id: n // EVERY for id, n in self.sent.items()}
+        passed = {id: n // EVERY for id, n in self.sent.items()} | dict.fromkeys(CLOCK_IDS, RINGS)
         return Counter({id: n for id, n in passed.items() if n}), sum(n * (n + 1) // 2 for n in passed.values())
 
     async def _sunk(self) -> tuple[Counter[str], int]:
@@ -120,10 +153,13 @@ class Ledger:
 
 
 @asynccontextmanager
-async def under_load(*, nodes: int = 2, members: int = 3) -> AsyncIterator[tuple[Cluster, Ledger]]:
+async def under_load(
+    *, nodes: int = 2, members: int = 3, backups: int = 1
+) -> AsyncIterator[tuple[Cluster, Ledger]]:
     """A cluster of real processes, and a load on it."""
+    app = Path(__file__)
     async with (
-        Cluster(nodes=nodes, members=members, grid="hazelcast", app=Path(__file__)) as cluster,
+        Cluster(nodes=nodes, members=members, grid="hazelcast", backups=backups, app=app) as cluster,
         cluster.client() as client,
         trio.open_nursery() as nursery,
     ):

@@ -3,21 +3,30 @@
 from collections import defaultdict
 from pathlib import Path
 
+import psutil
 import pytest
 import trio
 
+import tenure
 from tenure.connect import parse_cluster
+from tenure.members import MemberSettings
 from tenure.scheduler.grid.hazelcast import HazelcastGrid
 from tenure.scheduler.grid.port import Map
+from tenure.scheduler.keys import partition_of
 from tenure.scheduler.wire import Record, RecordKind, decode
 from tenure.testing import Cluster
 from tenure.testing.hazelcast_cluster import HazelcastBackend
-from tests.cluster.ledger import OUTSIDE, Ledger, under_load
+from tests.cluster import ledger as ledger_application
+from tests.cluster.ledger import ACCOUNTS, OUTSIDE, Ledger, under_load
 
 pytestmark = pytest.mark.cluster
 
 PAUSE_MAX_MS = 10_000
 """Far above what the benchmark measures on a machine of its own: here it is only to end within reason."""
+FROZEN_MAX_MS = 30_000
+"""A frozen member is no dead one: it can stop the grid until it is missed, which takes 10 s, or goes on."""
+COUNT = MemberSettings().partition_count
+JVM = "com.hazelcast.core.server.HazelcastMemberStarter"
 
 
 async def test_nodes_killed_under_load() -> None:
@@ -40,6 +49,42 @@ async def test_members_killed_under_load() -> None:
         await cluster.kill_member(1)
         await trio.sleep(4)
         assert await ledger.check() < PAUSE_MAX_MS
+
+
+async def test_as_many_members_killed_at_once_as_there_are_backups() -> None:
+    async with under_load(members=5, backups=2) as (cluster, ledger):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.kill_member, 0)
+            nursery.start_soon(cluster.kill_member, 1)
+        await trio.sleep(4)
+        assert await ledger.check() < PAUSE_MAX_MS
+
+
+async def test_a_member_that_freezes_costs_time_but_no_message() -> None:
+    async with under_load(members=3) as (_, ledger):
+        member = next(process for process in psutil.Process().children() if JVM in process.cmdline())
+        member.suspend()
+        await trio.sleep(4)
+        member.resume()
+        assert await ledger.check() < FROZEN_MAX_MS
+
+
+async def test_partitions_whose_copies_are_all_gone_are_named_and_the_others_go_on() -> None:
+    app = Path(ledger_application.__file__)
+    async with Cluster(nodes=1, members=5, grid="hazelcast", app=app) as cluster, cluster.client() as client:
+        ids = [f"account-{n}" for n in range(2 * ACCOUNTS)]
+        await client.schedule_many([(ledger_application.Account, id, {}) for id in ids])
+        assert {await client.ask(id, {"n": 1}) for id in ids} == {1}
+        async with trio.open_nursery() as nursery:  # three are left, which is a majority; there was one backup
+            nursery.start_soon(cluster.kill_member, 0)
+            nursery.start_soon(cluster.kill_member, 1)
+        lost = await lost_partitions(client)
+        alive = [id for id in ids if partition_of(id, COUNT) not in lost]
+        assert {await client.ask(id, {"n": 2}, timeout_s=30) for id in alive} == {2}
+        gone = next(id for id in ids if partition_of(id, COUNT) in lost)
+        with pytest.raises(tenure.PartitionLost, match=rf"partition {partition_of(gone, COUNT)} is lost"):
+            await client.ask(gone, {"n": 2}, timeout_s=3)
+        assert set(await lost_partitions(client)) == set(lost), "lost ones are not taken for new ones"
 
 
 async def test_a_node_and_its_member_killed_at_the_same_moment() -> None:
@@ -111,6 +156,18 @@ async def test_without_any_event_nothing_is_lost_either(monkeypatch: pytest.Monk
 async def node_id(ledger: Ledger, name: str) -> str:
     """The id of the node of this name."""
     return next(node.id for node in await ledger.client.nodes() if node.name == name)
+
+
+async def lost_partitions(client: tenure.Client) -> frozenset[int]:
+    """Those that their node says are lost, when it has had time to find out."""
+    found: frozenset[int] = frozenset()
+    with trio.fail_after(30):
+        while True:
+            await trio.sleep(2)
+            lost = frozenset(partition for node in await client.nodes() for partition in node.lost)
+            if lost and lost == found:
+                return lost
+            found = lost
 
 
 async def owned_by(ledger: Ledger, node: str) -> int:
