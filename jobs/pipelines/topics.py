@@ -1,9 +1,10 @@
 """Topics as sources and sinks: files between a pipeline's job, which takes and publishes messages, and its driver.
 
-    topic ──► job ── turn: kept in its state ── next turn: written ──► STATE/topic/000000000017.jsonl ──► driver
+    topic ──► job ── turn: kept in its state ── commit ── turn: written ──► STATE/topic/000000000017.jsonl ──► driver
     topic ◄── job ── turn: read and published ◄── STATE/results/part-000000012 ◄── driver, batch by batch
 
-What is written was committed in the job before: however often a turn is tried, a file begins with the same messages.
+What is written was committed in the job before, as the word to write it leaves with that commit and says how far it
+goes: however often a turn is tried, and by whom, a file begins with the same messages.
 What is published takes effect with the job's turn, once.
 """
 

@@ -86,8 +86,8 @@ class PipelineJob(ActivityJob, kw_only=True):
     def on_message(self, ctx: Context, message: Any) -> Any:
         if ctx.message.topic:
             return self._take(ctx, message)
-        if message == {"write": True}:
-            return self._write(ctx)
+        if isinstance(message, dict) and message.keys() == {"write"}:
+            return self._write(ctx, message["write"])
         if message == {"publish": True}:
             return self._publish(ctx)
         try:
@@ -114,21 +114,28 @@ class PipelineJob(ActivityJob, kw_only=True):
     # -- a topic as source ------------------------------------------------------------------------
 
     def _take(self, ctx: Context, message: Any) -> None:
-        """Keep it; what is kept already is committed, and may be written."""
-        if sum(map(len, self.untaken)) > UNWRITTEN_CHARS_MAX:
-            self._write(ctx)
+        """Keep it until it is committed: only then does the word to write it arrive."""
+        before = sum(map(len, self.untaken))
         self.untaken.append(msgspec.json.encode(message).decode())
-        if len(self.untaken) == 1:
-            ctx.send(ctx.id, {"write": True})
+        is_much = before <= UNWRITTEN_CHARS_MAX < before + len(self.untaken[-1])
+        if len(self.untaken) == 1 or is_much:
+            self._have_written(ctx)
 
-    def _write(self, ctx: Context) -> None:
-        if not self.untaken:
-            return
-        count = write_messages(self.declared.state_folder, self.taken, self.untaken)
-        self.taken += count
-        self.untaken = self.untaken[count:]
-        if self.untaken:
-            ctx.send(ctx.id, {"write": True})
+    def _have_written(self, ctx: Context) -> None:
+        ctx.send(ctx.id, {"write": self.taken + len(self.untaken)})
+
+    def _write(self, ctx: Context, until: Any) -> None:
+        """Write the messages before this number. Those after it may be in the same draft as this turn, and another
+        owner may take others in their place."""
+        if isinstance(until, bool) or not isinstance(until, int):
+            return self._have_written(ctx)
+        if committed := self.untaken[: max(0, until - self.taken)]:
+            count = write_messages(self.declared.state_folder, self.taken, committed)
+            self.taken += count
+            self.untaken = self.untaken[count:]
+            if self.untaken:
+                self._have_written(ctx)
+        return None
 
     # -- a topic as sink --------------------------------------------------------------------------
 

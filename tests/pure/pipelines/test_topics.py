@@ -1,7 +1,9 @@
 """Topics as sources and sinks of pipelines: between the topic and the files that the driver sees, by fake drivers."""
 
 import json
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 import trio
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ import tenure
 from tenure.jobs.pipelines import Grep, Pipeline, Sink, Text, TopicSource
 from tenure.jobs.pipelines.growing import Place
 from tenure.jobs.pipelines.topics import TopicFiles, read_some, write_messages
+from tenure.jobs.spark import types
 from tenure.jobs.spark.types import PipelineJob, parameters
 from tenure.testing import Cluster
 
@@ -53,6 +56,61 @@ def test_messages_are_read_once_each_however_often_they_are_written(tmp_path_fac
             files.forget(places)
     assert found == [str(number) for number in range(len(found))]
     assert len(found) >= committed
+
+
+class Owners:
+    """A pipeline's job between the topic and its files: turns run in a draft that is committed, or lost with its owner.
+    What a turn sends arrives when it is committed; lanes are taken in any order."""
+
+    def __init__(self, job):
+        self.committed = (msgspec.json.encode(job), 0, 0)
+        self.to_itself = []
+        self.lose()
+
+    def lose(self):
+        state, self.topic_at, self.own_at = self.committed
+        self.job, self.sent = msgspec.json.decode(state, type=PipelineJob), []
+
+    def commit(self):
+        self.committed = (msgspec.json.encode(self.job), self.topic_at, self.own_at)
+        self.to_itself += self.sent
+        self.sent = []
+
+    def take(self, message, topic=None):
+        ctx = SimpleNamespace(
+            id="p", message=SimpleNamespace(topic=topic), send=lambda to, message: self.sent.append(message)
+        )
+        self.job.on_message(ctx, message)
+
+    def take_from_topic(self):
+        self.take(self.topic_at, "orders")
+        self.topic_at += 1
+
+    def take_own(self):
+        if self.own_at < len(self.to_itself):
+            self.take(self.to_itself[self.own_at])
+            self.own_at += 1
+
+
+STEPS = ["take_from_topic", "take_own", "commit", "lose"]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.sampled_from(STEPS), max_size=40), st.integers(0, 3))
+def test_messages_are_in_files_once_whichever_drafts_are_lost(tmp_path_factory, steps, chars_max):
+    folder = tmp_path_factory.mktemp("p")
+    declared = pipeline(folder, TopicSource("orders"), text="out")
+    owners = Owners(PipelineJob(**parameters(declared)))
+    files, places, found = TopicFiles(declared.state_folder, "orders"), {}, []
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(types, "UNWRITTEN_CHARS_MAX", chars_max)
+        for step in [*steps, "commit", *["take_own", "commit"] * len(steps)]:
+            getattr(owners, step)()
+            for line in files.new_lines(places):
+                found.append(line.text)
+                places[line.file] = line.place
+    assert found == [str(number) for number in range(owners.topic_at)]
+    assert (owners.job.taken, owners.job.untaken) == (owners.topic_at, [])
 
 
 def test_a_gap_is_waited_for(tmp_path):
