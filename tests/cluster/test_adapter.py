@@ -253,6 +253,7 @@ async def test_a_restart_of_the_whole_cluster_is_survived_and_told(pair: Cluster
                     break
             assert heard
             assert await grid.get(Map.INBOX, 3, key + b"never") is None
+            await until(lambda: not grid._client.invocations._pending)
 
 
 async def test_a_lost_partition_is_told() -> None:

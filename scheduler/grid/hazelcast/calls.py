@@ -95,7 +95,9 @@ class Call(Invocation):
         self.caller.handover.put(self)
 
     def done(self) -> bool:
-        """Asked before the client sends it again: a call that nobody waits for any more is not repeated."""
+        """Asked before the client sends it again: a call that nobody waits for any more is not repeated, nor kept."""
+        if self.ended:
+            self.caller.pending.pop(self.request.get_correlation_id(), None)
         return self.ended
 
     # In the trio thread.
@@ -165,6 +167,8 @@ class Caller:
         self.waiting: dict[int, Call] = {}
         self.op_deadline_s = op_deadline_s
         self._invoke = invocation_service.invoke
+        self.pending: dict[int, Any] = invocation_service._pending
+        """The client's calls that are on their way, by their numbers. It never drops one that it gives up repeating."""
         # Beside the calls, not with them: a call keeps its request's bytes alive, and deadlines outlast calls.
         self._deadlines: list[tuple[float, int, float]] = []
         self._serial = itertools.count()

@@ -12,6 +12,7 @@ in between.
 import logging
 import struct
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -56,7 +57,8 @@ class Subscription(ABC):
         self.standing: dict[tuple[Any, int], Any] = {}
         """By connection and request: the member's name for it; None while it is asked for."""
         self._caller = caller
-        self._burst: list[InboundMessage] = []
+        self._burst: deque[InboundMessage] = deque()
+        self._handed_over = False
 
     @abstractmethod
     def requests(self) -> Sequence[OutboundMessage]:
@@ -71,13 +73,16 @@ class Subscription(ABC):
         """Tell of them, in the trio thread."""
 
     def hear(self, message: InboundMessage) -> None:
-        """Called in the client's thread, which an exception would end."""
+        """Called in the client's thread, which an exception would end, or in trio's."""
         self._burst.append(message)
-        if len(self._burst) == 1:
+        # Both at once: the flag is set after a message was put there, and cleared before they are taken.
+        if not self._handed_over:
+            self._handed_over = True
             self._caller.handover.put(self)
 
     def arrive(self) -> None:
-        burst, self._burst = self._burst, []
+        self._handed_over = False
+        burst = [self._burst.popleft() for _ in range(len(self._burst))]
         if burst:
             self.heard(burst)
 
