@@ -25,7 +25,9 @@ def announced(address: str) -> Iterator[None]:
     note = _folder() / f"embedded-{os.getpid()}.json"
     with suppress(OSError):
         note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        note.write_text(json.dumps({"cluster": address, "started": psutil.Process().create_time()}))
+        draft = note.with_suffix(".draft")  # whoever finds half a note throws it away
+        draft.write_text(json.dumps({"cluster": address, "started": psutil.Process().create_time()}))
+        draft.replace(note)
     try:
         yield
     finally:
