@@ -35,7 +35,8 @@ async def snapshot(
     """See `Client.snapshot`."""
     limit_s = SnapshotOptions.deadline_s if deadline_s is None else deadline_s
     options = SnapshotOptions(keep=_checked(keep), deadline_s=limit_s)
-    return shown(await take_snapshot(client.grid, url, open_store(url), client.now_ms, options))
+    manifest, not_deleted = await take_snapshot(client.grid, url, open_store(url), client.now_ms, options)
+    return {**shown(manifest), "not_deleted": not_deleted}
 
 
 async def schedule_snapshots(

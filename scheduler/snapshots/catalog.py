@@ -146,25 +146,37 @@ class Catalog:
     # -- keeping ----------------------------------------------------------------------------------
 
     async def retain(self, keep: int) -> list[str]:
-        """Delete all but the newest `keep` snapshots, and what only they needed; returns their names."""
+        """Delete all but the newest `keep` snapshots, and what only they needed; returns their names. Raises
+        `SnapshotDamaged` where one of those to be kept can't be read: then nothing is deleted."""
         if keep < 1:
             raise Mistake(f"keep at least one snapshot, not {keep}")
+        folders = ("parts", "packs", "unfinished", "snapshots")
+        # Before the manifests: what those need that are added meanwhile is not among them, or known.
+        files = [stored for folder in folders for stored in await self.store.files(folder)]
         names = await self.names()
         gone, kept = names[:-keep], names[-keep:]
-        needed: set[str] = set()
-        # First, so that what can't be read is noticed while everything is there.
-        for name in kept:
-            manifest = await self.read(name)
-            needed |= {*(ref.path for ref in manifest.parts), *manifest.packs}
+        needed = await self._needed(kept)
         for name in gone:
             await self.store.delete(manifest_path(name))
-        for folder in ("parts", "packs", "unfinished", "snapshots"):
-            for stored in await self.store.files(folder):
-                if stored.path in needed or stored.path.endswith(".json"):
-                    continue
-                if stored.age_s > ORPHAN_AGE_S:
-                    await self.store.delete(stored.path)
+        for stored in files:
+            if stored.path in needed or stored.path.endswith(".json"):
+                continue
+            if stored.age_s > ORPHAN_AGE_S:
+                await self.store.delete(stored.path)
         return gone
+
+    async def _needed(self, kept: list[str]) -> set[str]:
+        needed: set[str] = set()
+        for name in kept:
+            try:
+                manifest = await self.read(name)
+            except SnapshotDamaged as error:
+                raise SnapshotDamaged(
+                    f"{error}. So it is not known what it needs, and nothing older was deleted: delete "
+                    f"{manifest_path(name)} if it can't be repaired"
+                ) from error
+            needed |= {*(ref.path for ref in manifest.parts), *manifest.packs}
+        return needed
 
 
 def _disagreements(parts: dict[int, Part]) -> list[str]:

@@ -10,6 +10,7 @@ The coordinator may die at any moment: without a manifest there is no snapshot, 
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import trio
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from tenure.scheduler.snapshots.request import CHANNEL, CUT, REQUEST, Channel, C
 from tenure.scheduler.snapshots.stores import Store
 from tenure.scheduler.wire import decode, encode
 
-__all__ = ["SnapshotOptions", "take_snapshot"]
+__all__ = ["SnapshotOptions", "Taken", "take_snapshot"]
 
 AT_ONCE = 32
 POLL_S = 0.2
@@ -49,6 +50,14 @@ class SnapshotOptions:
     attempts_max: int = 10
 
 
+class Taken(NamedTuple):
+    """A snapshot that is there."""
+
+    manifest: Manifest
+    not_deleted: str
+    """Why older ones stay that were not to be kept; empty: nothing was in the way."""
+
+
 async def take_snapshot(
     grid: Grid,
     url: str,
@@ -57,7 +66,7 @@ async def take_snapshot(
     options: SnapshotOptions | None = None,
     *,
     formation: str = "",
-) -> Manifest:
+) -> Taken:
     """Take one. Raises `SnapshotFailed`, `SnapshotUnderWay`, or what the store raises; nothing is left half done.
 
     `formation`: only in this cluster (one that was restored from it is another).
@@ -84,13 +93,20 @@ async def take_snapshot(
         why = why or (coordinator.awaited() if coordinator is not None else "") or "nobody answered"
         limit = f" within {options.deadline_s:g} s" if deadline.cancelled_caught else ""
         raise SnapshotFailed(f"No snapshot was taken{limit}: {why}. Those before are as they were.")
-    if options.keep:
+    return Taken(taken, await _retain(catalog, options))
+
+
+async def _retain(catalog: Catalog, options: SnapshotOptions) -> str:
+    """Why older ones stay. What is in the way of deleting them is no failure of the snapshot, which is there."""
+    if not options.keep:
+        return ""
+    with trio.move_on_after(options.deadline_s):
         try:
             await catalog.retain(options.keep)
         except TenureError as error:
-            error.add_note(f"Snapshot {taken.name} was taken; older ones could not be deleted.")
-            raise
-    return taken
+            return f"{type(error).__name__}: {error}"
+        return ""
+    return f"the place did not answer within {options.deadline_s:g} s"
 
 
 class _AttemptFailed(Exception):

@@ -32,6 +32,8 @@ class ScheduledSnapshots(Job):
     last_duration_s: float = 0.0
     error: str = ""
     """Of the last try, if it failed."""
+    not_deleted: str = ""
+    """Why older ones stay that were not to be kept; empty: nothing was in the way."""
     stopped: str = ""
     """Why it takes no more."""
 
@@ -55,7 +57,7 @@ class ScheduledSnapshots(Job):
         began_ms = host.now_ms()
         options = SnapshotOptions(keep=self.keep)
         try:
-            manifest = await take_snapshot(
+            taken = await take_snapshot(
                 host.grid, self.url, open_store(self.url), host.now_ms, options, formation=self.formation
             )
         except TenureError as error:
@@ -63,6 +65,9 @@ class ScheduledSnapshots(Job):
             host.report(f"the scheduled snapshot to {self.url} failed: {self.error}")
             ctx.wake_in(min(self.every_s, AGAIN_S))
             return
+        manifest, self.not_deleted = taken
+        if self.not_deleted:
+            host.report(f"snapshot {manifest.name} was taken to {self.url}; older ones stay: {self.not_deleted}")
         self.taken += 1
         self.last, self.last_jobs, self.error = manifest.name, manifest.jobs, ""
         self.last_written_bytes, self.last_duration_s = manifest.written_bytes, manifest.duration_s

@@ -171,7 +171,7 @@ class Memory(Store):
 
     def __init__(self) -> None:
         self.content: dict[str, bytes] = {}
-        self.slow_s, self.age_s, self.broken = 0.0, 0.0, False
+        self.slow_s, self.age_s, self.broken, self.undeletable = 0.0, 0.0, False, False
         self.seen: set[str] = set()
         """For tests to note what they have seen."""
 
@@ -194,6 +194,8 @@ class Memory(Store):
 
     async def delete(self, path: str) -> None:
         await trio.lowlevel.checkpoint()
+        if self.undeletable:
+            raise StoreFailed(f"{path}: nothing can be deleted here")
         self.content.pop(path, None)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import tenure
+from tenure.scheduler.snapshots.stores import open_store
 from tests.api.jobs import Counter
 from tests.api.shell import Shell
 
@@ -64,3 +65,19 @@ def test_snapshots_are_verified_and_exported_by_clients_and_commands_alike(shell
         pack.write_bytes(b"")
     (damaged,) = shell("snapshots", "verify", str(tmp_path / "place"), "--json", code=1)
     assert not damaged["whole"]
+
+
+def test_older_snapshots_that_stay_are_no_reason_to_say_that_there_is_none(shell: Shell) -> None:
+    place = "memory:snapshot-commands-keep"
+
+    async def one_is_damaged(client: tenure.Client) -> None:
+        await client.schedule(Counter, id="a", total=1)
+        taken = await client.snapshot(place)
+        store = open_store(place)
+        await store.write(f"snapshots/{taken['name']}.json", b"damaged")
+
+    shell.before = one_is_damaged
+    (taken,) = shell("snapshot", place, "--keep", "2", "--json", code=1)
+    assert taken["jobs"] == 1
+    assert "nothing older was deleted" in taken["not_deleted"]
+    assert "older ones stay that were not to be kept. SnapshotDamaged: the manifest" in shell.err

@@ -436,6 +436,31 @@ async def test_scheduled_snapshots_survive_their_owner_and_keep_so_many(in_virtu
         assert (await client.snapshots(place))[-1]["incarnation"] == 2
 
 
+async def test_what_can_not_be_deleted_does_not_make_scheduled_snapshots_more_frequent(
+    in_virtual_time: None, place: str
+) -> None:
+    store = store_of(place)
+    async with another(nodes=1) as (_, client):
+        id = await client.schedule_snapshots(place, every_s=600, keep=4)
+        await trio.sleep(610)
+        store.age_s = 7200.0
+        first, second = [snapshot["name"] for snapshot in await client.snapshots(place)]
+        store.content[f"snapshots/{second}.json"] = b"damaged"
+        await trio.sleep(600)
+        state = (await client.describe(id))["state"]
+        assert (state["taken"], state["error"]) == (3, "")
+        assert f"the manifest of snapshot {second} is damaged" in state["not_deleted"]
+        await trio.sleep(1800)
+        names = await Catalog(store).names()
+        state = (await client.describe(id))["state"]
+        assert (state["taken"], state["last"]) == (6, names[-1])
+        # Nothing was deleted while the damaged one was to be kept; now it is not, and the history is whole.
+        assert state["not_deleted"] == ""
+        taken_ms = [(await Catalog(store).read(name)).taken_ms for name in names]
+        assert [round((b - a) / 600_000, 1) for a, b in itertools.pairwise(taken_ms)] == [1.0, 1.0, 1.0]
+        assert first not in names
+
+
 async def test_it_can_be_read_by_people(in_virtual_time: None, place: str) -> None:
     blocked.clear()
     async with another(nodes=2) as (cluster, client):

@@ -164,7 +164,7 @@ async def _snapshot(made: Directory, taken: Directory) -> dict[str, Any]:
             await trio.sleep(HOT / MESSAGES_PER_S + 1.0)  # all have forgotten what was before
             probes.longest_ms, floor, began_ms = 0.0, load.stored, now_ms()
             began_s = time.perf_counter()
-            manifest = await take_snapshot(client.grid, f"file://{taken.root}", taken, now_ms)
+            manifest, _ = await take_snapshot(client.grid, f"file://{taken.root}", taken, now_ms)
             snapshot_s = time.perf_counter() - began_s
             ceiling = load.sent
             _say(f"a snapshot of {manifest.size_bytes / 2**20:.1f} MiB took {snapshot_s:.1f} s")
@@ -174,7 +174,7 @@ async def _snapshot(made: Directory, taken: Directory) -> dict[str, Any]:
             accounts = await _accounts(client, ids)
             answer_ms = probes.longest_ms
             # The next one, of which little has changed.
-            again = await take_snapshot(client.grid, f"file://{taken.root}", taken, now_ms)
+            again, _ = await take_snapshot(client.grid, f"file://{taken.root}", taken, now_ms)
             await Catalog(taken).retain(2)
             nursery.cancel_scope.cancel()
         jobs = sum(status["jobs"] for status in await client.directory.partitions(deadline_s=120))

@@ -333,8 +333,9 @@ class Client:
         """Take a snapshot of all jobs, while they go on. What was acknowledged before this call is in it.
 
         `url` is a directory that all nodes see under this path, or an object store (`s3://…`, with the extra
-        `tenure[snapshots]`). With `keep`, only so many snapshots are kept there, the newest. Raises `TryAgain`
-        errors that say why there is none; those before are then as they were. The deadline is 10 minutes unless given.
+        `tenure[snapshots]`). With `keep`, only so many snapshots are kept there, the newest; `not_deleted` says what
+        was in the way of that. Raises `TryAgain` errors that say why there is none; those before are then as they
+        were. The deadline is 10 minutes unless given.
         """
         return await self._home.run(operations.snapshot, url, keep, timeout_s)
 

@@ -1,6 +1,6 @@
 """What a client is told of jobs, partitions and dead letters: plain dicts, with types. Times are milliseconds."""
 
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 __all__ = [
     "ActivityView",
@@ -249,6 +249,8 @@ class Snapshot(TypedDict):
     partition_count: int
     incarnation: int
     duration_s: float
+    not_deleted: NotRequired[str]
+    """Of one just taken: why older ones stay that were not to be kept; empty: nothing was in the way."""
 
 
 class Verified(TypedDict):

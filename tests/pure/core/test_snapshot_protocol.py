@@ -18,9 +18,10 @@ from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import Job, JobType, Registry
 from tenure.scheduler.node import Node
 from tenure.scheduler.snapshots.catalog import Catalog
-from tenure.scheduler.snapshots.coordinator import SnapshotOptions, take_snapshot
+from tenure.scheduler.snapshots.coordinator import SnapshotOptions, Taken, take_snapshot
 from tenure.scheduler.snapshots.desk import COORDINATOR_GONE_S
 from tenure.scheduler.snapshots.errors import SnapshotFailed
+from tenure.scheduler.snapshots.form import manifest_path
 from tenure.scheduler.snapshots.request import CUT, REQUEST, Cut, Phase, Request
 from tenure.scheduler.snapshots.stores import Memory, open_store
 from tenure.scheduler.wire import decode, encode
@@ -48,6 +49,9 @@ class World:
         self.store = store
 
     async def take(self, **options: Any) -> Any:
+        return (await self.try_to_take(**options)).manifest
+
+    async def try_to_take(self, **options: Any) -> Taken:
         return await take_snapshot(self.grid, self.url, self.store, self.client.now_ms, SnapshotOptions(**options))
 
 
@@ -117,6 +121,29 @@ async def test_what_was_captured_is_forgotten_when_its_coordinator_is_gone(autoj
         assert not any(tenure.cutting.records for tenure in here.node.tenures.values())
         assert all(capture.frozen is None for capture in captures if capture is not None)
         assert (await here.take()).jobs == 1
+
+
+async def test_a_snapshot_counts_as_taken_where_older_ones_can_not_be_deleted(autojump_clock: Any) -> None:
+    async with world() as here:
+        first, second = [await here.take() for _ in range(2)]
+        here.store.content[manifest_path(second.name)] = b"damaged"
+        here.store.age_s = 7200.0
+        before = dict(here.store.content)
+        manifest, not_deleted = await here.try_to_take(keep=2)
+        # What a kept one needs is not known: nothing goes.
+        assert "SnapshotDamaged: the manifest of snapshot " + second.name in not_deleted
+        assert "nothing older was deleted" in not_deleted
+        assert before.items() <= here.store.content.items()
+        assert await Catalog(here.store).names() == [first.name, second.name, manifest.name]
+        # One that is not to be kept is not read.
+        last, not_deleted = await here.try_to_take(keep=2)
+        assert "nothing older" not in not_deleted
+        assert await Catalog(here.store).names() == [manifest.name, last.name]
+        here.store.undeletable = True
+        last, not_deleted = await here.try_to_take(keep=1)
+        assert "StoreFailed" in not_deleted
+        assert (await Catalog(here.store).verify(last.name)).problems == []
+        assert manifest.name in await Catalog(here.store).names()
 
 
 async def test_nodes_of_versions_without_snapshots_are_waited_out(autojump_clock: Any) -> None:

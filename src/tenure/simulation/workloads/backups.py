@@ -66,8 +66,8 @@ class Backups(Transfers):
                 1, lambda options=options: take_snapshot(client.grid, self.url, self.store, client.now_ms, options)  # type: ignore[misc]
             )
             if outcome.result is not None:
-                self.taken.append(_Taken(outcome.result.name, before))
-                self.world.trace.tell("snapshot", f"{len(self.taken)} of {outcome.result.jobs} jobs")
+                self.taken.append(_Taken(outcome.result.manifest.name, before))
+                self.world.trace.tell("snapshot", f"{len(self.taken)} of {outcome.result.manifest.jobs} jobs")
 
     async def examine(self, client: GridClient) -> Findings:
         found = await super().examine(client)
