@@ -21,7 +21,7 @@ from tenure.scheduler.errors import TenureError
 from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.snapshots.catalog import Catalog
 from tenure.scheduler.snapshots.errors import SnapshotFailed, SnapshotUnderWay, one_of_them
-from tenure.scheduler.snapshots.form import Manifest, PartRef, manifest_path
+from tenure.scheduler.snapshots.form import Manifest, PartRef, is_of, manifest_path
 from tenure.scheduler.snapshots.moving import move
 from tenure.scheduler.snapshots.request import CHANNEL, CUT, REQUEST, Channel, Cut, Phase, Request
 from tenure.scheduler.snapshots.stores import Store
@@ -35,6 +35,8 @@ STORED_POLL_S = 1.0
 BEAT_S = 1.0
 ALIVE_S = 10.0
 """A request whose beat has not moved for so long is of a coordinator that is gone."""
+SEEN_S = 60.0
+"""What a node has written is seen by others after so long, on whatever they share."""
 RETRY_PAUSE_S = 0.2
 AGAIN_S_MAX = 5.0
 """Partitions may be on the move for a while: attempts are further apart each time, and no further than this."""
@@ -128,9 +130,8 @@ class _Coordinator:
     async def run(self, formation: str) -> Manifest:
         cluster = await self._cluster(formation)
         await self._check_nodes()
-        name, base = await self.catalog.next_name(self.now_ms())
         began_s = trio.current_time()
-        await self._begin(base)
+        name = await self._begin()
         taken_ms = self.now_ms()
         try:
             with one_of_them():
@@ -148,6 +149,7 @@ class _Coordinator:
             await self._tell_channels()
             await self._await(lambda cut: bool(cut.part), STORED_POLL_S)
             await self._check_nodes()  # one that does not mark its slots may have owned a partition meanwhile
+            await self._see_all()
             nursery.cancel_scope.cancel()
 
     def awaited(self) -> str:
@@ -198,25 +200,28 @@ class _Coordinator:
         except GridError as error:
             raise _AttemptFailed(f"the members do not answer: {error}") from error
 
-    async def _begin(self, base: Manifest | None) -> None:
-        """Take the one request there is, unless another coordinator is alive."""
-        path = manifest_path(base.name) if base is not None else ""
+    async def _begin(self) -> str:
+        """Take the one request there is, unless another coordinator is alive. Returns the name of what is to be."""
         try:
             stored = await self.grid.get(Map.NODES, 0, REQUEST)
-            number = await self._unused_number() if stored is None else 0
-            new = Request(number, secrets.token_hex(8), self.url, path)
+            there = decode(stored, Request) if stored is not None else None
+            if stored is not None and there is not None and there.phase != Phase.ENDED:
+                stored, there = await self._outwait(stored, there)
+            # Between seeing the request and replacing it: so nobody has taken a snapshot since, and what the newest one
+            # needs is deleted by nobody.
+            name, base = await self.catalog.next_name(self.now_ms())
+            number = there.number + 1 if there is not None else await self._unused_number()
+            new = Request(number, secrets.token_hex(8), self.url, manifest_path(base.name) if base is not None else "")
             if stored is None:
-                stored = await self.grid.put_if_absent(Map.NODES, 0, REQUEST, encode(new))
-            if stored is not None:
-                there = decode(stored, Request)
-                if there.phase != Phase.ENDED:
-                    stored, there = await self._outwait(stored, there)
-                new = replace(new, number=there.number + 1)
-                if not await self.grid.replace_if_same(Map.NODES, 0, REQUEST, stored, encode(new)):
-                    raise _AttemptFailed("another coordinator was faster")
+                is_ours = await self.grid.put_if_absent(Map.NODES, 0, REQUEST, encode(new)) is None
+            else:
+                is_ours = await self.grid.replace_if_same(Map.NODES, 0, REQUEST, stored, encode(new))
         except GridError as error:
             raise _AttemptFailed(f"the members do not answer: {error}") from error
+        if not is_ours:
+            raise _AttemptFailed("another coordinator was faster")
         self._request = new
+        return name
 
     async def _unused_number(self) -> int:
         """There is no request: there never was one, or it was lost, and partitions remember their last cut."""
@@ -295,6 +300,27 @@ class _Coordinator:
             if not missing:
                 return
             await trio.sleep(poll_s)
+
+    async def _see_all(self) -> None:
+        """All that is going to be promised is there, and seen from here: whoever restores it may be nowhere else."""
+        assert self._request is not None
+        attempt = self._request.attempt
+        missing = {path for cut in self.cuts.values() for path in (cut.part, *cut.packs)}
+        with trio.move_on_after(SEEN_S):
+            while True:
+                for folder in (f"parts/{attempt}", "packs"):
+                    missing -= {stored.path for stored in await self.store.files(folder)}
+                if not missing:
+                    return
+                before = [path for path in missing if not is_of(attempt, path)]
+                if before:
+                    raise _AttemptFailed(f"{min(before)}, of a snapshot before, is missing")
+                await trio.sleep(STORED_POLL_S)  # a network's directory may show late what others have written
+        raise _AttemptFailed(
+            f"{min(missing)} was written by a node, and is not seen from here; {self.url} must be the same place for "
+            "all nodes, and for whoever takes snapshots",
+            final=True,
+        )
 
     def _numbered(self, partition: int) -> dict[int, int]:
         known = self.cuts.get(partition)

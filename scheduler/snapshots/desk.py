@@ -1,6 +1,7 @@
 """What all tenures of one node share of the snapshot that is under way: the request, the store, whose turn it is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import trio
 
@@ -22,14 +23,25 @@ COORDINATOR_GONE_S = 60.0
 
 
 class Base:
-    """What the snapshot before has of one partition, to be referred to."""
+    """What the snapshot before has of one partition, to be referred to: as far as its packs are there, and not cut."""
 
-    def __init__(self, part: Part | None) -> None:
+    def __init__(self, part: Part | None = None, sizes: Mapping[str, int] | None = None) -> None:
         self.refs: dict[bytes, tuple[str, int, BucketRef]] = {}
         """digest -> (pack, its size, where in it)"""
-        for ref in part.buckets if part is not None else ():
-            path, size_bytes = part.packs[ref.pack] if part is not None else ("", 0)
-            self.refs[ref.digest] = (path, size_bytes, ref)
+        if part is None or sizes is None:
+            return
+        for ref in part.buckets:
+            path, size_bytes = part.packs[ref.pack]
+            if sizes.get(path) == size_bytes:
+                self.refs[ref.digest] = (path, size_bytes, ref)
+
+
+class _Before(NamedTuple):
+    """The snapshot before."""
+
+    manifest: Manifest
+    sizes: dict[str, int]
+    """Of all packs that are there, in bytes."""
 
 
 class Desk:
@@ -43,7 +55,7 @@ class Desk:
         self._changed = trio.Event()
         self._heard_s = 0.0
         self._stores: dict[str, Store] = {}
-        self._manifests: dict[str, Manifest | None] = {}
+        self._before: dict[str, _Before | None] = {}
         self._reading = trio.Lock()
 
     @property
@@ -67,9 +79,10 @@ class Desk:
                 self._tell()
             return False
         is_news = self.request is None or (request.number, request.phase) != (self.request.number, self.request.phase)
+        if self.request is None or request.number != self.request.number or request.phase == Phase.ENDED:
+            self._before.clear()
         self.request, self._heard_s = request, trio.current_time()
         if is_news:
-            self._manifests.clear()
             self._tell()
         return is_news
 
@@ -103,23 +116,27 @@ class Desk:
 
     async def base(self, request: Request, partition: int) -> Base:
         """What the snapshot before has of a partition; nothing where it can't be read, and then all is written."""
-        manifest = await self._manifest(request)
-        if manifest is None or partition >= len(manifest.parts):
-            return Base(None)
-        ref = manifest.parts[partition]
+        before = await self._the_one_before(request)
+        if before is None or partition >= len(before.manifest.parts):
+            return Base()
+        ref = before.manifest.parts[partition]
         try:
-            return Base(unpack(await self.store(request.url).read(ref.path), Part, bytes.fromhex(ref.digest), ref.path))
+            stored = await self.store(request.url).read(ref.path)
+            return Base(unpack(stored, Part, bytes.fromhex(ref.digest), ref.path), before.sizes)
         except (StoreFailed, SnapshotDamaged):
-            return Base(None)
+            return Base()
 
-    async def _manifest(self, request: Request) -> Manifest | None:
+    async def _the_one_before(self, request: Request) -> _Before | None:
+        """Read once for all partitions."""
         if not request.base:
             return None
         async with self._reading:
-            if request.base not in self._manifests:
+            if request.base not in self._before:
+                store = self.store(request.url)
                 try:
-                    stored = await self.store(request.url).read(request.base)
-                    self._manifests[request.base] = read_manifest(stored, request.base)
+                    manifest = read_manifest(await store.read(request.base), request.base)
+                    sizes = {stored.path: stored.size_bytes for stored in await store.files("packs")}
+                    self._before[request.base] = _Before(manifest, sizes)
                 except (StoreFailed, SnapshotDamaged):
-                    self._manifests[request.base] = None
-            return self._manifests[request.base]
+                    self._before[request.base] = None
+            return self._before[request.base]

@@ -32,6 +32,7 @@ __all__ = [
     "bucket_of",
     "compressed",
     "digest_of",
+    "is_of",
     "manifest_bytes",
     "manifest_path",
     "pack_path",
@@ -146,6 +147,11 @@ def part_path(attempt: str, partition: int) -> str:
 def pack_path(attempt: str, partition: int, n: int) -> str:
     """Where a pack of it is."""
     return f"packs/{attempt}/{partition:05}-{n}"
+
+
+def is_of(attempt: str, path: str) -> bool:
+    """Was this part or pack written by this attempt?"""
+    return path.split("/")[1] == attempt
 
 
 def bucket_count(jobs: int, size_bytes: int = 0) -> int:

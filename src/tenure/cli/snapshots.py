@@ -196,7 +196,8 @@ def verify(url: str, name: str = "", /, *, output: Output = USUAL_OUTPUT) -> int
         say(
             f"Snapshot {found['name']} is whole: {counted(found['jobs'], 'job')}, {_size(found['size_bytes'])}."
             if found["whole"]
-            else f"Snapshot {found['name']} is damaged: restore an earlier one."
+            else f"Snapshot {found['name']} is damaged: restore an earlier one. Without the damaged "
+            "files, the next snapshot writes anew what was in them."
         )
     return Exit.DONE if found["whole"] else Exit.FAILED
 

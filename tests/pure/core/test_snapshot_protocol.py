@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from tenure.listeners import listening
 from tenure.scheduler.client import GridClient, open_client
@@ -23,7 +24,7 @@ from tenure.scheduler.snapshots.desk import COORDINATOR_GONE_S
 from tenure.scheduler.snapshots.errors import SnapshotFailed
 from tenure.scheduler.snapshots.form import manifest_path
 from tenure.scheduler.snapshots.request import CUT, REQUEST, Cut, Phase, Request
-from tenure.scheduler.snapshots.stores import Memory, open_store
+from tenure.scheduler.snapshots.stores import Memory, Stored, open_store
 from tenure.scheduler.wire import decode, encode
 
 SERIAL = itertools.count()
@@ -121,6 +122,66 @@ async def test_what_was_captured_is_forgotten_when_its_coordinator_is_gone(autoj
         assert not any(tenure.cutting.records for tenure in here.node.tenures.values())
         assert all(capture.frozen is None for capture in captures if capture is not None)
         assert (await here.take()).jobs == 1
+
+
+async def test_what_it_refers_to_is_there_when_it_is_promised(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world() as here:
+        await here.take()
+        files = here.store.files
+        lists: list[str] = []
+
+        async def lose_what_was_seen(folder: str) -> list[Stored]:
+            found = await files(folder)
+            if folder == "packs" and not lists:
+                for stored in found:
+                    await here.store.delete(stored.path)
+            lists.append(folder)
+            return found
+
+        monkeypatch.setattr(here.store, "files", lose_what_was_seen)
+        taken = await here.take()
+        assert (await Catalog(here.store).verify(taken.name)).problems == []
+
+
+async def test_a_place_that_is_not_the_same_for_all_is_none(autojump_clock: Any) -> None:
+    async with world() as here:
+        elsewhere = Memory()
+        with pytest.raises(SnapshotFailed, match=r"by a node, and is not seen from here; memory:\S+ must be the same"):
+            await take_snapshot(here.grid, here.url, elsewhere, here.client.now_ms, SnapshotOptions())
+        assert elsewhere.content == {}
+
+
+async def test_what_is_shown_late_is_waited_for(autojump_clock: Any) -> None:
+    async with world() as here:
+
+        class Late(Memory):
+            async def files(self, folder: str) -> list[Stored]:
+                self.content.update(shown if trio.current_time() > from_s else {})
+                return await super().files(folder)
+
+        elsewhere, shown, from_s = Late(), here.store.content, trio.current_time() + 40
+        taken = await take_snapshot(here.grid, here.url, elsewhere, here.client.now_ms, SnapshotOptions())
+        assert trio.current_time() > from_s
+        assert (await Catalog(elsewhere).verify(taken.manifest.name)).problems == []
+
+
+async def test_it_builds_on_what_was_newest_when_its_turn_came(autojump_clock: Any) -> None:
+    async with world() as here:
+        first = await here.take()
+        request = decode(await here.grid.get(Map.NODES, 0, REQUEST) or b"", Request)
+        alive = replace(request, number=request.number + 1, phase=Phase.CUTTING)
+        await here.grid.set(Map.NODES, 0, REQUEST, encode(alive))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(here.take)
+            await trio.sleep(1)
+            newer, _ = await Catalog(here.store).next_name(here.client.now_ms())
+            await Catalog(here.store).add(replace(first, name=newer))
+            await here.grid.set(Map.NODES, 0, REQUEST, encode(replace(alive, phase=Phase.ENDED, beat=1)))
+        request = decode(await here.grid.get(Map.NODES, 0, REQUEST) or b"", Request)
+        assert request.base == manifest_path(newer)
+        assert (await Catalog(here.store).names())[:2] == [first.name, newer]
 
 
 async def test_a_snapshot_counts_as_taken_where_older_ones_can_not_be_deleted(autojump_clock: Any) -> None:
