@@ -134,7 +134,7 @@ async def test_what_it_refers_to_is_there_when_it_is_promised(
 
         async def lose_what_was_seen(folder: str) -> list[Stored]:
             found = await files(folder)
-            if folder == "packs" and not lists:
+            if folder == "packs" and folder not in lists:
                 for stored in found:
                     await here.store.delete(stored.path)
             lists.append(folder)
