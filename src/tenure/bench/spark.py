@@ -21,7 +21,7 @@ import trio
 import tenure
 from tenure.bench.apart import figures_of, times
 from tenure.bench.figures import shown
-from tenure.bench.spark_kills import Verdict, run_with_kills
+from tenure.bench.spark_kills import OTHERS, TARGETS, Verdict, kills_of, run_with_kills
 
 __all__ = ["main"]
 
@@ -95,24 +95,17 @@ async def _kills(runs: int, seed: int | None) -> dict[str, Any]:
 
 
 async def _one(cluster: "tenure.testing.Cluster", folder: Path, number: int, random: Random) -> Verdict:
-    async def kill_node() -> None:
-        await cluster.kill(random.choice(await cluster.nodes()))
-        await cluster.add_node()
-
-    async def kill_member() -> None:
-        await cluster.kill_member(random.choice(await cluster.members()))
-        await cluster.add_member()
-
     async with cluster.client() as client:
+        id = f"run-{number}"
         return await run_with_kills(
             client,
-            f"run-{number}",
+            id,
             folder / str(number),
             random,
             streaming=bool(number % 2),
-            kills=1,
+            targets=[random.choice([*TARGETS, *OTHERS])],
             within_s=WITHIN_S,
-            others={"node": kill_node, "member": kill_member},
+            others=kills_of(cluster, client, id),
         )
 
 

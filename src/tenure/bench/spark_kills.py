@@ -24,8 +24,9 @@ from tenure.jobs.spark.launching import DRIVER
 
 if TYPE_CHECKING:
     from tenure.clients.client import Client
+    from tenure.testing import Cluster
 
-__all__ = ["TARGETS", "Verdict", "expected", "make_pipeline", "run_with_kills", "written"]
+__all__ = ["OTHERS", "TARGETS", "Verdict", "expected", "kills_of", "make_pipeline", "run_with_kills", "written"]
 
 RECORDS, KEYS = 3000, 17
 DEADLINE_S = 600.0
@@ -54,6 +55,7 @@ class Verdict:
     status: str = ""
     error: str = ""
     right: bool = False
+    """It has succeeded, and its output is what it is to be."""
     drivers_at_once: int = 0
     together: list[str] = field(default_factory=list)
     """Those that were seen at once, and their parents."""
@@ -125,7 +127,27 @@ def _kind(command: list[str]) -> str:
 # -- killing -------------------------------------------------------------------------------------------
 
 TARGETS = ("driver", "jvm", "worker", "command")
-"""The kinds of process that a run has. (`node` and `member` are the cluster's.)"""
+"""The kinds of process that a run has."""
+OTHERS = ("node", "member")
+"""The cluster's: the node that owns the job, and the member that this node is paired with."""
+
+
+def kills_of(cluster: "Cluster", client: "Client", id: str) -> dict[str, Callable[[], Awaitable[object]]]:
+    """How each of `OTHERS` is killed; another one takes its place. For clusters of processes."""
+
+    async def kill_node() -> None:
+        owner = (await client.describe(id))["node"]
+        await cluster.kill(next(n for n in await cluster.nodes() if owner.startswith(f"node-{n}-")))
+        await cluster.add_node()
+
+    async def kill_member() -> None:
+        owner = (await client.describe(id))["node"]
+        pair = next(node["member"] for node in (await client.scale())["nodes"] if node["id"] == owner)
+        addresses = (await cluster.address()).rpartition("@")[2].split(",")
+        await cluster.kill_member(dict(zip(addresses, await cluster.members(), strict=True))[pair])
+        await cluster.add_member()
+
+    return {"node": kill_node, "member": kill_member}
 
 
 async def run_with_kills(
@@ -135,26 +157,27 @@ async def run_with_kills(
     random: Random,
     *,
     streaming: bool,
-    kills: int,
+    targets: Sequence[str],
     within_s: float,
     others: dict[str, Callable[[], Awaitable[object]]],
+    patience_s: float = PATIENCE_S,
 ) -> Verdict:
-    """Run it, and kill so often, each time something else, about so many seconds after there is a driver."""
+    """Run it, and kill these one after the other, each within so many seconds after there is a driver."""
     from tenure.jobs.spark.types import PipelineJob, parameters
 
     verdict = Verdict()
     pipeline = make_pipeline(folder, streaming=streaming)
-    await client.schedule(PipelineJob, id=id, **parameters(pipeline), attempts_max=5 + kills, first_delay_s=0.1)
+    await client.schedule(PipelineJob, id=id, **parameters(pipeline), attempts_max=5 + len(targets), first_delay_s=0.1)
     run = await _run_of(client, id)
     with trio.move_on_after(DEADLINE_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch_drivers, run, verdict)
-            nursery.start_soon(_kill, run, random, kills, within_s, others, verdict)
+            nursery.start_soon(_kill, run, random, targets, within_s, others, patience_s, verdict)
             await _ended(client, id, verdict)
             nursery.cancel_scope.cancel()
     verdict.orphans = await _orphans(run)
     found = written(folder)
-    verdict.right = found == sorted(expected().items())
+    verdict.right = verdict.status == "succeeded" and found == sorted(expected().items())
     if verdict.right:
         shutil.rmtree(folder, ignore_errors=True)
     return verdict
@@ -208,25 +231,26 @@ def _drivers_of(run: str) -> list[str]:
 async def _kill(
     run: str,
     random: Random,
-    kills: int,
+    targets: Sequence[str],
     within_s: float,
     others: dict[str, Callable[[], Awaitable[object]]],
+    patience_s: float,
     verdict: Verdict,
 ) -> None:
-    for target in random.sample([*TARGETS, *others], k=min(kills, len(TARGETS) + len(others))):
+    for target in targets:
         await _driver_there(run)
         await trio.sleep(random.uniform(0, within_s))
         if target in others:
             await others[target]()
         else:
-            target = await _kill_one(run, target, random)
+            target = await _kill_one(run, target, random, patience_s)
         verdict.kills.append(target)
 
 
-async def _kill_one(run: str, target: str, random: Random) -> str:
+async def _kill_one(run: str, target: str, random: Random, patience_s: float) -> str:
     """A process of this kind. Where none is there now, one that comes, some time after it has come; or, if none comes
     for long, any that is there. Returns its kind."""
-    with trio.move_on_after(PATIENCE_S):
+    with trio.move_on_after(patience_s):
         while True:
             if _kill_any(await _there(run, [target]), random):
                 return target
