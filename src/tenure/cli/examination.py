@@ -2,28 +2,33 @@
 
 import ipaddress
 import os
-import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
 
 import trio
 
+from tenure.cli.ends import first_error
 from tenure.cli.partitions_seen import look_at_partitions
 from tenure.connect import wall_clock_ms
 from tenure.members import MemberError, Standard, Verdict, check_members, find_java
 from tenure.members.jar import cache_dir
 from tenure.scheduler.assignment import NodeInfo
-from tenure.scheduler.client import open_client
+from tenure.scheduler.client import GridClient, open_client
 from tenure.scheduler.cluster import Cluster, find
 from tenure.scheduler.errors import TenureError
 from tenure.scheduler.grid.hazelcast import HazelcastGrid
-from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.jobtype import Registry
 from tenure.scheduler.keys import HEAD
 from tenure.scheduler.nodes_seen import live_nodes
 from tenure.scheduler.wire import Head, decode
 
-__all__ = ["examine_cluster", "examine_machine"]
+__all__ = ["examine_cluster", "examine_grid", "examine_machine"]
 
 WRITES = 20
+HEAD_READS = 3
+"""A head that reads absent so often is lost: a member that fails may hide it for a moment."""
 SLOW_WRITE_MS = 50
 GOOD, WARNING, BAD = Standard.GOOD, Standard.WARNING, Standard.BAD
 
@@ -42,19 +47,37 @@ async def examine_machine() -> list[Verdict]:
 
 async def examine_cluster(grid: HazelcastGrid, *, timeout_s: float) -> list[Verdict]:
     """Everything that a client can find out."""
-    verdicts = [*check_members(grid), _exposure(grid)]
+    return [*check_members(grid), _exposure(grid), *await examine_grid(grid, timeout_s=timeout_s)]
+
+
+async def examine_grid(grid: Grid, *, timeout_s: float) -> list[Verdict]:
+    """What is found out by using it. What can't be looked at is bad, and takes nothing from what else was found."""
+    verdicts = await _looked("writes", partial(_writes, grid))
     try:
-        verdicts.append(await _writes(grid))
-        cluster = await find(grid)
-        nodes = await live_nodes(grid)
-    except GridError as error:
-        return [*verdicts, Verdict("grid", BAD, f"members are there and do not answer: {error}", "Look at their logs.")]
+        cluster, nodes = await find(grid), await live_nodes(grid)
+    except (TenureError, GridError) as error:
+        return [*verdicts, _not_looked("grid", error)]
     if cluster is None:
         return [*verdicts, Verdict("cluster", BAD, "no node has run here yet", "Start one with `tenure node APP`.")]
-    verdicts += [await _heads(grid, cluster), _nodes(nodes), *_types(nodes)]
+    verdicts += [*await _looked("data", partial(_heads, grid, cluster)), _nodes(nodes), *_types(nodes)]
     if nodes:
-        verdicts += await _work(grid, timeout_s)
+        verdicts += await _looked("owners", partial(_work, grid, timeout_s))
     return verdicts
+
+
+async def _looked(about: str, look: Callable[[], Awaitable[list[Verdict]]]) -> list[Verdict]:
+    try:
+        return await look()
+    except Exception as error:
+        first = first_error(error)  # nurseries wrap it
+        if isinstance(first, (TenureError, GridError)):
+            return [_not_looked(about, first)]
+        raise
+
+
+def _not_looked(about: str, error: BaseException) -> Verdict:
+    finding = f"could not be looked at: {str(error).rstrip('.') or type(error).__name__}"
+    return Verdict(about, BAD, finding, "Look at the logs of members and nodes.")
 
 
 def _exposure(grid: HazelcastGrid) -> Verdict:
@@ -76,24 +99,24 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-async def _writes(grid: HazelcastGrid) -> Verdict:
+async def _writes(grid: Grid) -> list[Verdict]:
     """The protocol's own kind of write, to partitions all over the grid."""
     key, took_ms = b"doctor/" + os.urandom(8), []
     for n in range(WRITES):
-        partition, began_s = n * grid.partition_count // WRITES, time.perf_counter()
+        partition, began_s = n * grid.partition_count // WRITES, trio.current_time()
         await grid.set(Map.NODES, partition, key, b"first", ttl_s=60)
         if not await grid.replace_if_same(Map.NODES, partition, key, b"first", b"second"):
-            return Verdict("writes", BAD, "a value that was just written is not there", "Look at the members' logs.")
-        took_ms.append((time.perf_counter() - began_s) * 1000 / 2)
+            return [Verdict("writes", BAD, "a value that was just written is not there", "Look at the members' logs.")]
+        took_ms.append((trio.current_time() - began_s) * 1000 / 2)
         await grid.delete(Map.NODES, partition, key)
     median_ms = sorted(took_ms)[len(took_ms) // 2]
     finding = f"{median_ms:.1f} ms each (median of {WRITES})"
     if median_ms > SLOW_WRITE_MS:
-        return Verdict("writes", WARNING, finding, "Look at the network between members, and at their load.")
-    return Verdict("writes", GOOD, finding)
+        return [Verdict("writes", WARNING, finding, "Look at the network between members, and at their load.")]
+    return [Verdict("writes", GOOD, finding)]
 
 
-async def _heads(grid: HazelcastGrid, cluster: Cluster) -> Verdict:
+async def _heads(grid: Grid, cluster: Cluster) -> list[Verdict]:
     missing, foreign = [], []
     for partition in range(grid.partition_count):
         stored = await _head(grid, partition)
@@ -106,21 +129,26 @@ async def _heads(grid: HazelcastGrid, cluster: Cluster) -> Verdict:
             except TenureError:
                 foreign.append(partition)
     if not missing and not foreign:
-        return Verdict("data", GOOD, f"all {grid.partition_count} partitions are those of cluster {cluster.formation}")
-    gone = missing + foreign
+        finding = f"all {grid.partition_count} partitions are those of cluster {cluster.formation}"
+        return [Verdict("data", GOOD, finding)]
+    gone = sorted(missing + foreign)
     what = "all partitions have" if len(gone) == grid.partition_count else f"partitions {_some(gone)} have"
     next_step = "Restore a snapshot, or begin anew (`tenure node --begin-anew`)."
-    return Verdict("data", BAD, f"{what} lost their data", next_step)
+    return [Verdict("data", BAD, f"{what} lost their data", next_step)]
 
 
-async def _head(grid: HazelcastGrid, partition: int) -> bytes | None:
-    for _ in range(3):
+async def _head(grid: Grid, partition: int) -> bytes | None:
+    """None if it reads absent each time. Raises `GridError`: what can't be read is not known to be lost."""
+    failure: GridError | None = None
+    for _ in range(HEAD_READS):
         try:
             if (stored := await grid.get(Map.HEADS, partition, HEAD)) is not None:
                 return stored
-        except GridError:
-            pass
+        except GridError as error:
+            failure = error
         await trio.sleep(0.1)
+    if failure is not None:
+        raise failure
     return None
 
 
@@ -149,39 +177,60 @@ def _types(nodes: list[NodeInfo]) -> list[Verdict]:
     return [Verdict("job types", GOOD, f"all nodes know the same {len(versions)}: {', '.join(sorted(versions))}")]
 
 
-async def _work(grid: HazelcastGrid, timeout_s: float) -> list[Verdict]:
+async def _work(grid: Grid, timeout_s: float) -> list[Verdict]:
     async with open_client(grid, registry=Registry(), now_ms=wall_clock_ms) as client:
         rows = await look_at_partitions(client, timeout_s=min(timeout_s, 10.0))
-        verdicts = [_partitions(rows)]
-        if verdicts[0].standard is Standard.BAD:
-            return verdicts
-        jobs = await client.directory.jobs(deadline_s=timeout_s)
+        owners = _partitions(rows)
+        if owners.standard is Standard.BAD:
+            return [owners]  # jobs are asked of all partitions
+        return [owners, *await _looked("jobs", partial(_jobs, client, timeout_s)), _letters(rows)]
+
+
+async def _jobs(client: GridClient, timeout_s: float) -> list[Verdict]:
+    jobs = await client.directory.jobs(deadline_s=timeout_s)
     failed = [str(job["id"]) for job in jobs if job["status"] == "failed"]
     stuck = [str(job["id"]) for job in jobs if job["stuck"]]
+    if not failed and not stuck:
+        return [Verdict("jobs", GOOD, f"{len(jobs)}, none has failed")]
+    told = [
+        (failed, "have failed", "`tenure describe`, and `retry`"),
+        (stuck, "are stuck", "`tenure describe` for why"),
+    ]
+    return [
+        Verdict(
+            "jobs",
+            WARNING,
+            "; ".join(f"{len(those)} {how}: {_some(those)}" for those, how, _ in told if those),
+            f"See {next(step for those, _, step in told if those)}.",
+        )
+    ]
+
+
+def _letters(rows: list[dict[str, Any]]) -> Verdict:
     letters = sum(row["dead_letters"] for row in rows)
-    verdicts.append(
-        Verdict("jobs", WARNING, f"{len(failed)} have failed: {_some(failed)}", "See `tenure describe`, and `retry`.")
-        if failed
-        else Verdict("jobs", WARNING, f"{len(stuck)} are stuck: {_some(stuck)}", "See `tenure describe` for why.")
-        if stuck
-        else Verdict("jobs", GOOD, f"{len(jobs)}, none has failed")
-    )
-    verdicts.append(
-        Verdict("dead letters", WARNING, f"{letters}", "See `tenure dead-letters`.")
-        if letters
-        else Verdict("dead letters", GOOD, "none")
-    )
-    return verdicts
+    if letters:
+        return Verdict("dead letters", WARNING, f"{letters}", "See `tenure dead-letters`.")
+    return Verdict("dead letters", GOOD, "none")
 
 
-def _partitions(rows: list[dict[str, object]]) -> Verdict:
-    lost = [row["partition"] for row in rows if row["state"] == "lost"]
-    silent = [row["partition"] for row in rows if row["state"] == "silent"]
-    if lost:
-        return Verdict("owners", BAD, f"partitions {_some(lost)} are lost", "Restore a snapshot.")
-    if silent:
-        return Verdict("owners", BAD, f"partitions {_some(silent)} do not answer", "Look at the nodes' logs.")
-    return Verdict("owners", GOOD, f"all {len(rows)} partitions are open")
+NOT_OPEN = {
+    "lost": ("are lost", "Restore a snapshot."),
+    "parked": (
+        "are parked: no node that lives reads what is in them",
+        "Start a node of the version that wrote it; `tenure partitions`, and the nodes' logs, say more.",
+    ),
+    "silent": ("do not answer", "Look at the nodes' logs."),
+}
+"""state -> what is so, and what to do; the worst first"""
+
+
+def _partitions(rows: list[dict[str, Any]]) -> Verdict:
+    found = {state: [row["partition"] for row in rows if row["state"] == state] for state in NOT_OPEN}
+    if not any(found.values()):
+        return Verdict("owners", GOOD, f"all {len(rows)} partitions are open")
+    shown = "; ".join(f"partitions {_some(those)} {NOT_OPEN[state][0]}" for state, those in found.items() if those)
+    worst = next(state for state, those in found.items() if those)
+    return Verdict("owners", BAD, shown, NOT_OPEN[worst][1])
 
 
 def _some(things: "list[object] | list[int] | list[str]", shown: int = 5) -> str:

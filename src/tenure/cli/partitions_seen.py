@@ -6,6 +6,7 @@ import trio
 
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import TenureError
+from tenure.scheduler.grid.port import GridError
 from tenure.scheduler.nodes_seen import live_nodes
 
 __all__ = ["look_at_partitions"]
@@ -26,7 +27,7 @@ async def look_at_partitions(client: GridClient, *, timeout_s: float) -> list[di
         try:
             status = await client.command(partition, "", {"op": "status"}, deadline_s=timeout_s if nodes else 0.5)
             rows[partition] |= {"state": "open", **status}
-        except TenureError:
+        except (TenureError, GridError):
             if partition in unfit:
                 rows[partition] |= {"state": "parked", "node": unfit[partition]}
             # else its row says that it is silent

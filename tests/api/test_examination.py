@@ -1,0 +1,209 @@
+"""What the doctor says of clusters that lack something: each thing by itself, and beside what else was found."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+
+import tenure
+from tenure.cli.examination import examine_grid
+from tenure.members import Standard, Verdict
+from tenure.scheduler.directory import Directory
+from tenure.scheduler.formats import stamp
+from tenure.scheduler.grid.memory import MemoryGrid
+from tenure.scheduler.grid.port import Map, Unknown
+from tenure.scheduler.jobtype import JobType, Registry, registry
+from tenure.scheduler.keys import HEAD, journal_key, partition_of
+from tenure.testing import Cluster
+from tests.api.jobs import Counter
+from tests.api.test_formats import backend_of
+
+PARTITIONS = 4
+GOOD, WARNING, BAD = Standard.GOOD, Standard.WARNING, Standard.BAD
+
+
+class Broken(tenure.Job):
+    def on_message(self, ctx: tenure.Context, message: Any) -> None:
+        raise RuntimeError("no luck")
+
+
+TYPES = Registry(*registry, JobType("examined-broken", Broken, retry=tenure.Retry(attempts_max=1)))
+pytestmark = pytest.mark.tenure(nodes=2, members=2, partitions=PARTITIONS, app=TYPES)
+
+
+@pytest.fixture
+async def grid(cluster: Cluster) -> AsyncIterator[MemoryGrid]:
+    grid = backend_of(cluster).grid_cluster.connect()
+    yield grid
+    grid.close()
+
+
+Examine = Callable[[], Awaitable[dict[str, Verdict]]]
+
+
+@pytest.fixture
+def examine(grid: MemoryGrid) -> Examine:
+    """The verdicts, by what they are about."""
+
+    async def look() -> dict[str, Verdict]:
+        verdicts = await examine_grid(grid, timeout_s=3)
+        found = {verdict.about: verdict for verdict in verdicts}
+        assert len(found) == len(verdicts)
+        assert all(bool(verdict.next_step) == (verdict.standard is not GOOD) for verdict in verdicts)
+        return found
+
+    return look
+
+
+ALL = {"writes", "data", "nodes", "job types", "owners", "jobs", "dead letters"}
+
+
+async def test_nothing_is_wrong(examine: Examine, client: tenure.Client) -> None:
+    await client.schedule(Counter, id="a")
+    found = await examine()
+    assert {about: verdict.standard for about, verdict in found.items()} == dict.fromkeys(ALL, GOOD)
+    assert found["owners"].finding == "all 4 partitions are open"
+    assert found["jobs"].finding == "1, none has failed"
+
+
+async def test_heads_that_are_gone(examine: Examine, grid: MemoryGrid) -> None:
+    await grid.delete(Map.HEADS, 2, HEAD)
+    found = await examine()
+    assert found["data"] == Verdict("data", BAD, "partitions 2 have lost their data", found["data"].next_step)
+    assert "Restore a snapshot" in found["data"].next_step
+
+
+async def test_heads_that_can_not_be_read_are_not_called_lost(
+    examine: Examine, grid: MemoryGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get = grid.get
+
+    async def failing(map: Map, partition: int, key: bytes) -> bytes | None:
+        if map is Map.HEADS and partition == 2:
+            raise Unknown("no answer")
+        return await get(map, partition, key)
+
+    monkeypatch.setattr(grid, "get", failing)
+    found = await examine()
+    assert (found["data"].standard, found["data"].finding) == (BAD, "could not be looked at: no answer")
+    assert found.keys() == ALL, "nothing else is lost by that"
+    assert found["jobs"].standard is GOOD
+
+
+@pytest.mark.tenure(backups=0)
+async def test_lost_partitions(examine: Examine, cluster: Cluster) -> None:
+    await cluster.kill_member(1)  # 0 has the marker, and what nodes say of themselves
+    await trio.sleep(10)
+    found = await examine()
+    assert found["owners"].standard is BAD
+    assert "are lost" in found["owners"].finding
+    assert "Restore a snapshot" in found["owners"].next_step
+    assert "jobs" not in found
+
+
+async def test_a_parked_partition(examine: Examine, cluster: Cluster, client: tenure.Client, grid: MemoryGrid) -> None:
+    await client.schedule(Counter, id="a")
+    await client.ask("a", {"n": 1})
+    partition, backend = partition_of("a", PARTITIONS), backend_of(cluster)
+    (slot,) = [
+        running.node.tenures[partition].journal.slot
+        for running in backend._nodes.values()
+        if partition in running.node.tenures
+    ]
+    for node in await cluster.nodes():
+        await cluster.kill(node)
+    await grid.set(Map.JOURNAL, partition, journal_key(slot), stamp(99) + b"of a newer version")
+    node = (await backend._start(backend._start_number(), backend.registry)).node
+    while partition not in node.host.unfit:  # noqa: ASYNC110  # in virtual time
+        await trio.sleep(0.1)
+    await trio.sleep(3)
+    found = await examine()
+    assert found["owners"].standard is BAD
+    assert found["owners"].finding.startswith(f"partitions {partition} are parked")
+    assert found["data"].standard is GOOD
+    assert found["nodes"].standard is WARNING, "there is one"
+
+
+async def test_partitions_that_do_not_answer(
+    examine: Examine, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for running in backend_of(cluster)._nodes.values():
+        if 1 in running.node.tenures:
+            monkeypatch.setattr(running.node.tenures[1], "commit", trio.sleep_forever)
+    found = await examine()
+    assert (found["owners"].standard, found["owners"].finding) == (BAD, "partitions 1 do not answer")
+
+
+async def test_failed_and_stuck_jobs(examine: Examine, cluster: Cluster, client: tenure.Client) -> None:
+    stranger = Registry(JobType("examined-stranger", Counter))
+    await client.schedule("examined-broken", id="broken")
+    await client.publish("broken", 1)
+    async with cluster.client(registry=stranger) as other:
+        await other.schedule("examined-stranger", id="stranger")
+    await trio.sleep(5)
+    jobs = (await examine())["jobs"]
+    assert jobs.standard is WARNING
+    assert "1 have failed: broken" in jobs.finding
+    assert "1 are stuck: stranger" in jobs.finding
+
+
+async def test_dead_letters(examine: Examine, client: tenure.Client) -> None:
+    await client.publish("nobody", {"n": 1})
+    await trio.sleep(60)
+    assert len(await client.dead_letters()) == 1
+    found = await examine()
+    assert (found["dead letters"].standard, found["dead letters"].finding) == (WARNING, "1")
+    assert found["jobs"].standard is GOOD
+
+
+async def test_nodes_that_differ_in_their_types(examine: Examine, cluster: Cluster) -> None:
+    await cluster.add_node(app=registry)
+    types = (await examine())["job types"]
+    assert (types.standard, types.finding) == (WARNING, "nodes differ in examined-broken")
+
+
+async def test_slow_writes(examine: Examine, grid: MemoryGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = grid.set
+
+    async def slow(*arguments: Any, **options: Any) -> None:
+        await trio.sleep(0.2)
+        await write(*arguments, **options)
+
+    monkeypatch.setattr(grid, "set", slow)
+    writes = (await examine())["writes"]
+    assert writes.standard is WARNING
+    assert int(writes.finding.partition(".")[0]) >= 100
+
+
+async def test_jobs_that_can_not_be_listed(examine: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def jobs(self: Directory, *, deadline_s: float) -> Any:
+        raise tenure.NotDone("no answer from partition 1.")
+
+    monkeypatch.setattr(Directory, "jobs", jobs)
+    found = await examine()
+    assert found.keys() == ALL
+    assert (found["jobs"].standard, found["jobs"].finding) == (
+        BAD,
+        "could not be looked at: no answer from partition 1",
+    )
+    assert found["dead letters"].standard is GOOD
+
+
+async def test_no_node_is_left(examine: Examine, cluster: Cluster) -> None:
+    for node in await cluster.nodes():
+        await cluster.kill(node)
+    found = await examine()
+    assert found["nodes"].finding.startswith("none is running")
+    assert found["data"].standard is GOOD
+    assert "jobs" not in found
+
+
+async def test_members_that_stop_answering(examine: Examine, grid: MemoryGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def failing(*arguments: Any, **options: Any) -> Any:
+        raise Unknown("no answer")
+
+    for call in ("get", "set"):
+        monkeypatch.setattr(grid, call, failing)
+    found = await examine()
+    assert {about: verdict.standard for about, verdict in found.items()} == {"writes": BAD, "grid": BAD}
