@@ -24,6 +24,7 @@ __all__ = ["Claim"]
 BEAT_S = 1.0
 ALIVE_S = 10.0
 RETRY_PAUSE_S = 0.1
+GIVE_BACK_S = 30.0
 
 
 class Claim:
@@ -35,6 +36,8 @@ class Claim:
         """What was here before."""
         self._stored: bytes | None = None
         self._marker: Cluster | None = None
+        self._moving: Cluster | None = None
+        """What it may be already: while it moves, and where that was interrupted."""
         self._turn = trio.Lock()
 
     async def look(self) -> None:
@@ -67,13 +70,15 @@ class Claim:
         self._marker = new
 
     async def settle(self) -> None:
-        """Until all who were here have noticed."""
-        await trio.sleep(1.5 * CLUSTER_KNOWN_S)
-        if self._replaces_jobs or (self.there is not None and self.there.restoring):
-            return
+        """Until all who were here have noticed. If it comes to nothing, all is as it was before `take`."""
         try:
-            await self._check_empty()
-        except (NotRestorable, GridError):
+            await trio.sleep(1.5 * CLUSTER_KNOWN_S)
+            if not self._replaces_jobs and (self.there is None or not self.there.restoring):
+                await self._check_empty()
+        except GridError as error:
+            await self._give_back()
+            raise NotDone(f"the members do not answer: {error}; nothing was changed. Run it again") from error
+        except BaseException:
             await self._give_back()
             raise
 
@@ -115,21 +120,39 @@ class Claim:
                     )
 
     async def _give_back(self) -> None:
-        async with self._turn:
-            assert self._marker is not None
-            if self._stored is None:
-                await self.grid.delete(Map.NODES, 0, MARKER)
-            else:
-                await self.grid.replace_if_same(Map.NODES, 0, MARKER, encode(self._marker), self._stored)
+        """Let others in again: also when we are interrupted, and when members answer late."""
+        with trio.move_on_after(GIVE_BACK_S, shield=True):
+            async with self._turn:
+                ours = [encode(marker) for marker in (self._marker, self._moving) if marker is not None]
+                self._marker = None
+                await self._put_back(ours)
+            return
+        raise NotDone(
+            "the members do not answer; nothing was changed but the cluster's marker, which keeps nodes out: run "
+            "`tenure restore` again when they do"
+        )
+
+    async def _put_back(self, ours: list[bytes]) -> None:
+        while True:
+            try:
+                if self._stored is not None:
+                    for marker in ours:
+                        await self.grid.replace_if_same(Map.NODES, 0, MARKER, marker, self._stored)
+                elif await self.grid.get(Map.NODES, 0, MARKER) in ours:
+                    await self.grid.delete(Map.NODES, 0, MARKER)
+                return
+            except GridError:
+                await trio.sleep(RETRY_PAUSE_S)
 
     async def _change(self, *, formed: bool = False, restoring: str | None = None) -> None:
         async with self._turn:
-            assert self._marker is not None
+            if self._marker is None:
+                return  # it was given back
             old, name = self._marker, self._marker.restoring if restoring is None else restoring
-            new = replace(old, formed=formed, restoring=name, beat=old.beat + 1)
+            new = self._moving = replace(old, formed=formed, restoring=name, beat=old.beat + 1)
             if not await move(self.grid, MARKER, encode(old), encode(new), RETRY_PAUSE_S):
                 raise NotRestorable("another has taken over to restore here, as this one was silent for long")
-            self._marker = new
+            self._marker, self._moving = new, None
 
 
 def _has_messages(slot: bytes) -> bool:
