@@ -1,10 +1,13 @@
 """Restoring a snapshot, into a cluster of any size and partition count.
 
-    marker: restoring ──► wait until who was here has noticed ──► each partition: fence, clear, definitions, image, head
-         ▲                                                          │
-         └── interrupted: run it again ◄────────────────────────────┘ ──► marker: formed, of a new incarnation
+    read all of it ──► marker: restoring ──► wait until who was here has noticed ──► each partition: fence, clear,
+                          ▲                                                            │   definitions, image, head
+                          └── interrupted: run it again ◄──────────────────────────────┤
+                                                                                       ▼
+                                                                  marker: formed, of a new incarnation
 
-Under the marker no node opens a partition, and clients wait. What was in the cluster before is gone.
+Before the marker nothing is changed, and all has been read once. Under it no node opens a partition, and clients wait.
+What was in the cluster before is gone.
 """
 
 import math
@@ -106,13 +109,15 @@ class _Restorer:
         claim = Claim(self.grid, self.formation, replaces_jobs=self.options.replace)
         await self._look(claim)
         incarnation = await self._incarnation(claim.there)
-        await self._check_parts()
+        first, *others = self._passes()
+        read = await self._read(first)  # damage is found while the cluster is as it was
         await claim.take(self.manifest, incarnation)
         self.watermark = max(self.watermark, self.now_ms())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(claim.keep)
             await claim.settle()
-            for selected in self._passes():
+            await self._restore(read, incarnation)
+            for selected in others:
                 await self._restore(await self._read(selected), incarnation)
             nursery.cancel_scope.cancel()
         if self.jobs != self.manifest.jobs:
@@ -152,19 +157,6 @@ class _Restorer:
         await self.store.write(f"{RESTORES}/{self.formation}.json", msgspec.json.encode(new))
         return new.incarnation
 
-    async def _check_parts(self) -> None:
-        """All of them can be read, before anything is changed."""
-        limiter = trio.Semaphore(READ_AT_ONCE)
-
-        async def look(partition: int) -> None:
-            async with limiter:
-                part = await self.catalog.part(self.manifest, partition)
-                self.watermark = max(self.watermark, part.client_lanes_max)
-
-        async with trio.open_nursery() as nursery:
-            for partition in range(self.manifest.partition_count):
-                nursery.start_soon(look, partition)
-
     # -- reading ----------------------------------------------------------------------------------
 
     def _passes(self) -> list[list[int]]:
@@ -174,12 +166,14 @@ class _Restorer:
         return [list(range(n, count, passes)) for n in range(passes)]
 
     async def _read(self, selected: list[int]) -> dict[int, Restored]:
+        """These of the new partitions, for which all parts are read to their ends. Raises `SnapshotDamaged`."""
         rehash = Rehash(self.grid.partition_count, selected, cluster=self.formation, now_ms=self.now_ms())
         limiter = trio.Semaphore(READ_AT_ONCE)
 
         async def read(partition: int) -> None:
             async with limiter:
                 part = await self.catalog.part(self.manifest, partition)
+                self.watermark = max(self.watermark, part.client_lanes_max)
                 jobs: dict[str, Raw] = {}
                 async for bucket in self.catalog.buckets(part):
                     rehash.add_bucket(bucket)
