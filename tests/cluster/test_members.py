@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,13 +20,14 @@ from tenure.members import (
     PortTaken,
     SettingsMismatch,
     StoodAlone,
+    TooLittleMemory,
     open_member,
     open_members,
     settle,
     start_member,
 )
 from tenure.scheduler.grid.hazelcast import HazelcastGrid, HazelcastSettings
-from tenure.scheduler.grid.port import Map
+from tenure.scheduler.grid.port import GridError, Map
 
 pytestmark = pytest.mark.cluster
 
@@ -175,6 +177,24 @@ async def test_a_member_that_does_not_fit_in_is_not_left_alone() -> None:
         with pytest.raises(StoodAlone, match=r"'another'.*its log is"):
             await start_member(replace(SETTINGS, cluster_name="another", join=(member.address,)))
         assert member.standing().members_seen == 1
+
+
+async def test_a_member_that_runs_out_of_memory_says_so_and_what_to_do() -> None:
+    async with open_member(replace(SETTINGS, heap_initial_mib=48, heap_max_mib=48)) as member:
+        address = "%s:%d" % member.address  # noqa: UP031
+        settings = HazelcastSettings(cluster_name=SETTINGS.cluster_name, addresses=(address,), op_deadline_s=1)
+        async with HazelcastGrid.connect(settings) as grid:
+            for number in range(100):
+                if not member.running:
+                    break
+                with suppress(GridError):
+                    await grid.set(Map.JOURNAL, number, b"key", bytes(2**20))
+        with trio.fail_after(10):
+            assert await member.wait() == 3
+        why = member.why_ended()
+    assert type(why) is TooLittleMemory
+    assert "is full (48 MiB)" in why.what
+    assert "--memory" in why.next_step
 
 
 async def test_starting_is_given_up_in_time() -> None:

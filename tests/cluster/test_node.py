@@ -154,6 +154,7 @@ def test_it_ends_when_its_member_does_and_says_so(app: Path) -> None:
         java.kill()
         assert node.ended() == 1
         assert "The embedded member ended" in node.why()
+        assert "was killed (SIGKILL)" in node.why()
 
 
 async def test_it_drains_on_a_signal_and_another_takes_over(app: Path, member: Member) -> None:

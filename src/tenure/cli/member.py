@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["member"]
 
+OPTIONS = {
+    "backups": "--backups",
+    "member_count": "--members-count",
+    "partition_count": "--partitions",
+    "port": "--port",
+}
+"""What settings are called here."""
+
 HEALTH_EVERY_S = 10.0
 """Each look is a line or two in the member's log."""
 
@@ -91,7 +99,8 @@ def member(
             java_home=java_home,
         )
     except ValueError as error:
-        raise Usage(f"{error}.") from error
+        setting, _, problem = str(error).partition(" ")
+        raise Usage(f"{OPTIONS.get(setting, setting)} {problem}.") from error
     if print_config:
         sys.stdout.write(member_config(settings))
         return Exit.DONE
@@ -136,9 +145,8 @@ async def _run(settings: "MemberSettings", health_file: Path | None, as_json: bo
                     print(json.dumps(said), flush=True)
                 else:
                     print(f"Member {settings.cluster_name}@{host}:{port} is ready (pid {running.pid}).", flush=True)
-                ended = await _first(stop, running.wait)
-                if ended is not None:
-                    raise Failed(f"The member ended by itself (exit code {ended}); its log is {running.log_file}.")
+                if await _first(stop, running.wait) is not None:
+                    raise running.why_ended()
                 if not await running.stop():
                     raise Failed(
                         f"The member did not hand over within {settings.stop_timeout_s:g} s and was killed; "

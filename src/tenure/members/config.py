@@ -122,7 +122,7 @@ _PROTECTION = """
 """
 
 _NO_PROTECTION = """
-  # No split-brain protection: that takes a cluster of at least three members (member_count).
+  # No split-brain protection: that takes a cluster of at least three members (--members-count).
 """
 
 

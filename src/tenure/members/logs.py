@@ -1,8 +1,9 @@
-"""What a member's log says about it: that it is up, how many members it sees, and why it did not start."""
+"""What a member's log says about it: that it is up, how many members it sees, and why it did not start, or ended."""
 
 import enum
 import errno
 import re
+import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,16 @@ from tenure.members.errors import (
 )
 from tenure.members.settings import HAZELCAST_VERSION, MemberSettings
 
-__all__ = ["Migrations", "Standing", "diagnose", "host_not_here", "not_to_be_had", "port_taken", "read_standing"]
+__all__ = [
+    "Migrations",
+    "Standing",
+    "diagnose",
+    "diagnose_end",
+    "host_not_here",
+    "not_to_be_had",
+    "port_taken",
+    "read_standing",
+]
 
 _STARTED = re.compile(rb"\]:\d+ is STARTED")
 _MEMBERS = re.compile(rb"Members \{size:(\d+), ver:\d+\}")
@@ -87,20 +97,48 @@ def diagnose(log: str, settings: MemberSettings, log_file: Path, what: str) -> M
         )
     lines = log.splitlines()
     telling = [line for line in lines if line.startswith("SEVERE")] or lines
-    return MemberDidNotStart(what, f"Its log ({log_file}) says:\n" + "\n".join(telling[-_LAST_LINES:]))
+    return MemberDidNotStart(what, _in_its_words(telling, log_file))
+
+
+def diagnose_end(log: str, settings: MemberSettings, log_file: Path, code: int) -> MemberError:
+    """The error that stands for the end of a member that had been running, with this exit code.
+
+    What keeps members from starting may stand in its log, too (of others that tried to join, for one).
+    """
+    for pattern, explain in _SHORT_OF_MEMORY:
+        if pattern.search(log):
+            return explain(settings)
+    ended = f"ended by itself (exit code {code})"
+    if code < 0:
+        ended = f"was killed ({signal.Signals(-code).name})"
+    if code == -signal.SIGKILL:
+        ended += ": by somebody, or by the system for want of memory (`dmesg` tells)"
+    what = f"The member at {settings.host}:{settings.port} {ended}."
+    return MemberError(what, _in_its_words(log.splitlines(), log_file))
+
+
+def _in_its_words(lines: list[str], log_file: Path) -> str:
+    return f"Its log ({log_file}) says:\n" + "\n".join(lines[-_LAST_LINES:])
 
 
 def port_taken(settings: MemberSettings) -> MemberError:
     return PortTaken(
         f"Port {settings.port} of {settings.host} is taken by another process.",
-        "Stop it, or give the member another port.",
+        "Stop it, or give the member another port (--port).",
+    )
+
+
+def _heap_full(settings: MemberSettings) -> MemberError:
+    return TooLittleMemory(
+        f"The heap of the member at {settings.host}:{settings.port} is full ({settings.heap_max_mib} MiB).",
+        "Start it with more (`tenure member --memory`), or spread the data over more members.",
     )
 
 
 def _too_little_memory(settings: MemberSettings) -> MemberError:
     return TooLittleMemory(
-        f"A heap of {settings.heap_max_mib} MiB can't be had on this machine.",
-        "Free memory, or give the member a smaller heap (heap_max_mib).",
+        f"There is too little memory here for a member with a heap of {settings.heap_max_mib} MiB.",
+        "Free memory, or give the member a smaller heap (--memory).",
     )
 
 
@@ -115,7 +153,7 @@ def _wrong_version(settings: MemberSettings) -> MemberError:
 def host_not_here(settings: MemberSettings) -> MemberError:
     return MemberDidNotStart(
         f"This machine has no interface with the address {settings.host}.",
-        "Give the member one that it has (host); `ip address` lists them.",
+        "Give the member one that it has (--host); `ip address` lists them.",
     )
 
 
@@ -123,23 +161,29 @@ def not_to_be_had(settings: MemberSettings, error: OSError) -> MemberError:
     """Why the address can't be bound to."""
     if isinstance(error, socket.gaierror):
         what = f"{settings.host!r} is no address, and no host of this name is known here ({error.strerror})."
-        return MemberDidNotStart(what, "Give the member an address that this machine has (host).")
+        return MemberDidNotStart(what, "Give the member an address that this machine has (--host).")
     if error.errno == errno.EADDRNOTAVAIL:
         return host_not_here(settings)
     if error.errno == errno.EADDRINUSE:
         return port_taken(settings)
     what = f"Port {settings.port} of {settings.host} can't be had: {error.strerror or error}."
-    return MemberDidNotStart(what, "Give the member another port.")
+    return MemberDidNotStart(what, "Give the member another port (--port).")
 
 
 _MISMATCH = re.compile(r"A Configuration mismatch was detected: (?P<why>.+?)(?:Node is going to shutdown|\n)")
 
-_KNOWN: tuple[tuple[re.Pattern[str], Callable[[MemberSettings], MemberError]], ...] = (
-    (re.compile("already in use", re.IGNORECASE), port_taken),
+_Known = tuple[re.Pattern[str], Callable[[MemberSettings], MemberError]]
+
+_SHORT_OF_MEMORY: tuple[_Known, ...] = (
+    (re.compile("OutOfMemoryError: (?:Java heap space|GC overhead)"), _heap_full),
     (
         re.compile("Could not reserve enough space|Cannot allocate memory|OutOfMemoryError|insufficient memory"),
         _too_little_memory,
     ),
+)
+_KNOWN: tuple[_Known, ...] = (
+    (re.compile("already in use", re.IGNORECASE), port_taken),
+    *_SHORT_OF_MEMORY,
     (re.compile("is not compatible with cluster version|VersionMismatchException"), _wrong_version),
     (re.compile("No matching network interface|Cannot assign requested address"), host_not_here),
 )

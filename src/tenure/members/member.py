@@ -23,12 +23,15 @@ from tenure.members.errors import MemberDidNotStart, MemberError, StoodAlone, To
 from tenure.members.jar import Progress, cache_dir, fetch_jar
 from tenure.members.java import Java, find_java
 from tenure.members.launch import jvm_command, release, spawn
-from tenure.members.logs import Migrations, Standing, diagnose, not_to_be_had, read_standing
-from tenure.members.settings import Address, MemberSettings, memory_total_mib
+from tenure.members.logs import Migrations, Standing, diagnose, diagnose_end, not_to_be_had, read_standing
+from tenure.members.settings import Address, MemberSettings, memory_limit_mib, memory_total_mib
 
 __all__ = ["Member", "free_port", "open_member", "open_members", "prepare", "settle", "start_member"]
 
 _POLL_S = 0.02
+_LAST_WORDS_BYTES = 64 * 1024
+"""So much of a member's log, from its end, may be about its end."""
+
 _IN_PEACE = 0, 128 + signal.SIGTERM
 """How Java exits when it was asked to and has done all that it had to."""
 
@@ -119,6 +122,11 @@ class Member:
         while self.running:  # noqa: ASYNC110  # a process sets no event
             await trio.sleep(_POLL_S)
         return self._process.returncode
+
+    def why_ended(self) -> MemberError:
+        """What is to be said when it has ended without being told to."""
+        log = self.log_file.read_bytes()[-_LAST_WORDS_BYTES:].decode(errors="replace")
+        return diagnose_end(log, self.settings, self.log_file, self._process.returncode)
 
     def _tidy(self) -> None:
         release(self._process)
@@ -272,11 +280,12 @@ async def _listens(address: Address) -> bool:
 
 def _checked(settings: MemberSettings) -> MemberSettings:
     """Settings that can work here, with a port; what can be told before Java runs is told in a better sentence."""
-    if (total := memory_total_mib()) and settings.heap_max_mib > total:
-        raise TooLittleMemory(
-            f"The member may take a heap of {settings.heap_max_mib} MiB, and this machine has {total} MiB in all.",
-            "Give it a smaller heap (heap_max_mib), or a larger machine.",
-        )
+    for has, total_mib in ("this machine has", memory_total_mib()), ("this container may take", memory_limit_mib()):
+        if total_mib is not None and settings.heap_max_mib > total_mib:
+            raise TooLittleMemory(
+                f"The member may take a heap of {settings.heap_max_mib} MiB, and {has} {total_mib} MiB in all.",
+                "Give it a smaller heap (--memory), or more to take it from.",
+            )
     with socket.socket(_family(settings.host)) as probe:
         # Of a port whose last connections are still winding down, Java takes hold, too.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(settings.port != 0))

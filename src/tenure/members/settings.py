@@ -19,6 +19,9 @@ BACKUPS_MAX = 6
 
 Address = tuple[str, int]
 
+_LIMITS = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Where a container finds how much memory it may take; by the older way a very large number means: any."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MemberSettings:
@@ -104,3 +107,13 @@ def memory_total_mib() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     except (AttributeError, ValueError, OSError):
         return None
+
+
+def memory_limit_mib() -> int | None:
+    """How much of it this container may take, or None where it may take all."""
+    for path in _LIMITS:
+        try:
+            return int(path.read_text()) // 2**20
+        except (OSError, ValueError):  # not there, or "max"
+            continue
+    return None

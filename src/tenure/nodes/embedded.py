@@ -28,8 +28,8 @@ async def open_embedded(*, progress: Progress | None = None) -> AsyncIterator[st
 
 
 async def _watch(member: Member) -> None:
-    code = await member.wait()
+    await member.wait()
     raise MemberEnded(
-        f"The embedded member ended (exit code {code}), and all jobs with it; its log is {member.log_file}. "
-        "Start the node again, or run members of their own (`tenure member`) to keep jobs."
+        "The embedded member ended, and all jobs with it. Start the node again, or run members of their own "
+        f"(`tenure member`) to keep jobs. {member.why_ended()}"
     )

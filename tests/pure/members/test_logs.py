@@ -1,6 +1,8 @@
 """Reading a member's log."""
 
 import errno
+import re
+import signal
 import socket
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from tenure.members import (
     TooLittleMemory,
     WrongVersion,
 )
-from tenure.members.logs import Migrations, diagnose, not_to_be_had, read_standing
+from tenure.members.logs import Migrations, diagnose, diagnose_end, not_to_be_had, read_standing
 
 PREFIX = "INFO: [127.0.0.1]:5701 [tenure] [5.7.0] "
 JOINED = "Members {size:2, ver:2} [\n\tMember [127.0.0.1]:5701 - 11aa this\n\tMember [127.0.0.1]:5702 - 22bb\n]\n"
@@ -66,6 +68,25 @@ def test_what_went_wrong_is_named(line: str, error: type[MemberError], says: str
     assert says in str(found)
     assert found.what
     assert found.next_step
+
+
+FULL = "Terminating due to java.lang.OutOfMemoryError: Java heap space"
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "error", "says"),
+    [
+        (FULL, 3, TooLittleMemory, r"heap of the member at 127.0.0.1:5701 is full \(512 MiB\).*more .*--memory"),
+        ("java.lang.OutOfMemoryError: unable to create native thread", 1, TooLittleMemory, "too little memory.*Free"),
+        ("WARNING: a port of another is already in use", 1, MemberError, r"by itself \(exit code 1\).*in use"),
+        ("INFO: the last words", -signal.SIGKILL, MemberError, r"killed \(SIGKILL\).*dmesg.*member.log.*last words"),
+        ("INFO: the last words", -signal.SIGABRT, MemberError, r"killed \(SIGABRT\)\. .*last words"),
+    ],
+)
+def test_why_a_member_ended_is_named(line: str, code: int, error: type[MemberError], says: str) -> None:
+    found = diagnose_end(f"INFO: much else\n{line}\n", MemberSettings(), Path("member.log"), code)
+    assert type(found) is error
+    assert re.search(says, str(found), re.DOTALL)
 
 
 @pytest.mark.parametrize(
