@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ from tenure.cli.options import USUAL_OUTPUT, Output
 if TYPE_CHECKING:
     import trio
 
-    from tenure.members import MemberSettings
+    from tenure.members import Member, MemberSettings
 
 __all__ = ["member"]
 
@@ -125,37 +126,49 @@ async def _run(settings: "MemberSettings", health_file: Path | None, as_json: bo
     _warn_of_exposure(settings.host)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
-            stop = trio.Event()
+            stop, starting = trio.Event(), trio.CancelScope()
 
             async def heed() -> None:
                 async for _ in signals:
                     if stop.is_set():
                         nursery.cancel_scope.cancel()
                     stop.set()
+                    starting.cancel()
 
             nursery.start_soon(heed)
             progress = rich_progress() if sys.stderr.isatty() else None
-            running = await start_member(settings, progress=progress)
-            try:
-                host, port = running.address
+            running: Member | None = None
+            with starting:
+                running = await start_member(settings, progress=progress)
+            if running is None:
+                print("tenure: stopped before it was ready.", file=sys.stderr)
+            else:
                 if health_file is not None:
-                    nursery.start_soon(keep_health_file, health_file, lambda: answers((host, port)), HEALTH_EVERY_S)
-                if as_json:
-                    said = {"event": "ready", "pid": running.pid, "cluster": f"{settings.cluster_name}@{host}:{port}"}
-                    print(json.dumps(said), flush=True)
-                else:
-                    print(f"Member {settings.cluster_name}@{host}:{port} is ready (pid {running.pid}).", flush=True)
-                if await _first(stop, running.wait) is not None:
-                    raise running.why_ended()
-                if not await running.stop():
-                    raise Failed(
-                        f"The member did not hand over within {settings.stop_timeout_s:g} s and was killed; "
-                        "with backups nothing is lost. Leave more time between stops."
-                    )
-            finally:
-                running.kill()
+                    is_well = partial(answers, running.address)
+                    nursery.start_soon(keep_health_file, health_file, is_well, HEALTH_EVERY_S)
+                await _keep(running, stop, as_json)
             nursery.cancel_scope.cancel()
     return Exit.DONE
+
+
+async def _keep(running: "Member", stop: "trio.Event", as_json: bool) -> None:
+    """Say that it is ready, and let it run until we are told to stop."""
+    try:
+        host, port = running.address
+        cluster = f"{running.settings.cluster_name}@{host}:{port}"
+        if as_json:
+            print(json.dumps({"event": "ready", "pid": running.pid, "cluster": cluster}), flush=True)
+        else:
+            print(f"Member {cluster} is ready (pid {running.pid}).", flush=True)
+        if await _first(stop, running.wait) is not None:
+            raise running.why_ended()
+        if not await running.stop():
+            raise Failed(
+                f"The member did not hand over within {running.settings.stop_timeout_s:g} s and was killed; "
+                "with backups nothing is lost. Leave more time between stops."
+            )
+    finally:
+        running.kill()
 
 
 async def _first(stop: "trio.Event", wait: Callable[[], Awaitable[int]]) -> int | None:

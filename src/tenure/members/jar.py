@@ -8,20 +8,24 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import platformdirs
+import trio
 
 from tenure.members.errors import ChecksumMismatch, JarUnavailable
 from tenure.members.settings import HAZELCAST_VERSION
 
-__all__ = ["JAR_SHA256", "Progress", "cache_dir", "fetch_jar", "rich_progress"]
+__all__ = ["JAR_SHA256", "Progress", "cache_dir", "fetch_jar", "jar_fetched", "rich_progress"]
 
 JAR_SHA256 = "241ec66cea8491787f68c3336f069ac463877af50bdb7676cd9d538f1940dc33"
 _GROUP, _ARTIFACT = "com.hazelcast", "hazelcast"
 _FETCH_TIMEOUT_S = 30
+_GIVEN_UP_WITHIN_S = 1.0
+"""How long a fetch that is cancelled may take to notice; a network that stands still notices nothing."""
 
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 """Called with a file's name and its bytes; what it yields is called with the bytes that came, as they come."""
@@ -56,6 +60,37 @@ def fetch_jar(progress: Progress | None = None, *, folder: Path | None = None, s
             )
         fetched.replace(jar)
     return jar
+
+
+async def jar_fetched(progress: Progress | None = None) -> Path:
+    """As `fetch_jar`, in a thread. It can be cancelled: what was fetched is thrown away then, at the latest by the
+    thread when it comes to its end, or at the end of this process."""
+    given_up, ended = threading.Event(), threading.Event()
+
+    @contextmanager
+    def heeding(name: str, size: int) -> Iterator[Callable[[int], None]]:
+        with progress(name, size) if progress is not None else nullcontext(lambda _count: None) as advance:
+
+            def on_bytes(count: int) -> None:
+                if given_up.is_set():
+                    raise JarUnavailable("Nobody waits for Hazelcast's jar any more.", "Fetch it again.")
+                advance(count)
+
+            yield on_bytes
+
+    def fetch() -> Path:
+        try:
+            return fetch_jar(heeding)
+        finally:
+            ended.set()
+
+    try:
+        return await trio.to_thread.run_sync(fetch, abandon_on_cancel=True)
+    finally:
+        given_up.set()
+        with trio.move_on_after(_GIVEN_UP_WITHIN_S, shield=True):
+            while not ended.is_set():  # noqa: ASYNC110  # set in a thread that may be left behind
+                await trio.sleep(0.01)
 
 
 def _fetch(folder: Path, progress: Progress | None) -> Path:
@@ -106,8 +141,6 @@ def _sha256(path: Path) -> str:
 
 def rich_progress() -> Progress:
     """A progress bar on standard error, where that is a terminal."""
-    from contextlib import contextmanager
-
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
     from rich.progress import Progress as Bar

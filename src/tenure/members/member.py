@@ -20,7 +20,7 @@ import trio
 from tenure.members.archive import Archive
 from tenure.members.config import member_config
 from tenure.members.errors import MemberDidNotStart, MemberError, StoodAlone, TooLittleMemory
-from tenure.members.jar import Progress, cache_dir, fetch_jar
+from tenure.members.jar import Progress, cache_dir, jar_fetched
 from tenure.members.java import Java, find_java
 from tenure.members.launch import jvm_command, release, spawn
 from tenure.members.logs import Migrations, Standing, diagnose, diagnose_end, not_to_be_had, read_standing
@@ -194,8 +194,8 @@ async def prepare(settings: MemberSettings | None = None, *, progress: Progress 
     Takes some seconds the first time. Starting a member does not need it.
     """
     settings = settings or MemberSettings()
-    java = await trio.to_thread.run_sync(find_java, settings.java_home)
-    jar = await trio.to_thread.run_sync(fetch_jar, progress)
+    java = await trio.to_thread.run_sync(find_java, settings.java_home, abandon_on_cancel=True)
+    jar = await jar_fetched(progress)
     if Archive(cache_dir(), java, jar).wanted:
         trial = replace(settings, cluster_name=f"archive-{os.urandom(4).hex()}", port=0, join=(), log_file=None)
         async with open_member(trial):
@@ -208,8 +208,8 @@ async def start_member(settings: MemberSettings, *, progress: Progress | None = 
 
     Raises a `MemberError` that says what to do if it does not come up.
     """
-    java = await trio.to_thread.run_sync(find_java, settings.java_home)
-    jar = await trio.to_thread.run_sync(fetch_jar, progress)
+    java = await trio.to_thread.run_sync(find_java, settings.java_home, abandon_on_cancel=True)
+    jar = await jar_fetched(progress)
     settings = _checked(settings)
     logs = platformdirs.user_log_path("tenure", appauthor=False)
     log_file = settings.log_file or logs / f"member-{settings.port}.log"

@@ -1,9 +1,33 @@
 """`tenure member`, where that takes no member."""
 
+import os
+import signal
+
 import pytest
+import trio
 
 from tenure.cli import main
 from tenure.cli.ends import Exit
+from tenure.cli.member import _run
+from tenure.members import MemberSettings
+
+
+async def test_the_first_signal_is_heeded_while_it_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    starting = trio.Event()
+
+    async def start_slowly(settings: MemberSettings, **options: object) -> None:
+        starting.set()
+        await trio.sleep_forever()
+
+    monkeypatch.setattr("tenure.members.start_member", start_slowly)
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_run, MemberSettings(port=0), None, False)
+            await starting.wait()
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert "stopped before it was ready" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

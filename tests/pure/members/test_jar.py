@@ -1,14 +1,19 @@
 """Fetching the jar: whole, checked, once; and a sentence for what goes wrong. No network."""
 
 import hashlib
+import os
+import subprocess
+import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from tenure.members import ChecksumMismatch, JarUnavailable, fetch_jar
-from tenure.members.jar import JAR_SHA256
+from tenure.members.jar import JAR_SHA256, jar_fetched
 
 CONTENT = b"the very jar"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -103,6 +108,68 @@ def test_progress_is_told(repository: Repository, tmp_path: Path) -> None:
 
     fetch_jar(progress, folder=tmp_path, sha256=SHA256)
     assert told == [("hazelcast-5.7.0.jar", len(CONTENT)), len(CONTENT)]
+
+
+async def test_a_fetch_that_stands_still_can_be_given_up(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENURE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("tenure.members.jar._GIVEN_UP_WITHIN_S", 0.05)
+    begun, goes_on, done = threading.Event(), threading.Event(), threading.Event()
+
+    def stand_still() -> None:
+        begun.set()
+        goes_on.wait(20)
+
+    download = repository.download
+
+    def watched(resolver: Any, artifact: Any) -> Path:
+        try:
+            path = download(resolver, artifact)
+        except JarUnavailable:
+            done.set()
+            raise
+        return path
+
+    repository.meanwhile, repository.download = stand_still, watched  # type: ignore[method-assign]
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(jar_fetched)
+            await trio.to_thread.run_sync(begun.wait)
+            nursery.cancel_scope.cancel()
+        goes_on.set()
+        while list((tmp_path / "cache").iterdir()):  # noqa: ASYNC110
+            await trio.sleep(0.01)
+    assert done.is_set(), "it does not go on for nobody"
+
+
+_STANDS_STILL = """
+import time, trio
+from pathlib import Path
+from tenure.members import jar
+
+def stand_still(folder, progress):
+    (folder / "half").write_text("of it")
+    print(folder, flush=True)
+    time.sleep(60)
+
+jar._fetch, jar._GIVEN_UP_WITHIN_S = stand_still, 0.05
+
+async def main():
+    with trio.move_on_after(0.3):
+        await jar.jar_fetched()
+
+trio.run(main)
+"""
+
+
+def test_what_was_fetched_in_part_does_not_outlive_its_process(tmp_path: Path) -> None:
+    environ = {**os.environ, "TENURE_CACHE_DIR": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", _STANDS_STILL], env=environ, timeout=20, check=True, capture_output=True, text=True
+    )
+    assert ".fetch-" in ended.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_pin_is_a_pin() -> None:
