@@ -128,7 +128,7 @@ class Supervisor:
                 watch.changed = trio.Event()
                 try:
                     pause_s = await self._see_to(activity, watch)
-                except Exception as error:  # noqa: BLE001  # a launcher's own: one activity waits, the partition goes on
+                except (Exception, SystemExit) as error:  # noqa: BLE001  # a launcher's own; the partition goes on
                     pause_s = LOOK_S
                     self._wait(activity, watch, f"its launcher fails: {type(error).__name__}: {error}")
                 with trio.move_on_after(pause_s):
@@ -175,7 +175,8 @@ class Supervisor:
         tag, first_s, last_s = watch.launched
         if now_s - first_s > LAUNCH_DEADLINE_S:
             what = f"NotLaunched: it did not begin within {LAUNCH_DEADLINE_S:g} s"
-            self._lose(activity, watch, _failure(f"{what}: {found.detail}" if found.detail else what))
+            why = found.detail or watch.waits_for
+            self._lose(activity, watch, _failure(f"{what}: {why}" if why else what))
             return
         if now_s - last_s < LAUNCH_AGAIN_S:
             return

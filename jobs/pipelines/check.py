@@ -10,7 +10,7 @@ from typing import Any
 
 from tenure.jobs.pipelines.errors import BadOption, MissingInput, NotExecutable, OutputExists
 from tenure.jobs.pipelines.folds import load_aggregate
-from tenure.jobs.pipelines.functions import load_function
+from tenure.jobs.pipelines.functions import load_function, look_for
 from tenure.jobs.pipelines.lines import find_inputs
 from tenure.jobs.pipelines.output import Output
 from tenure.jobs.pipelines.picks import Pick
@@ -21,16 +21,17 @@ from tenure.jobs.pipelines.stages import Aggregate, Command, Filter, FlatMap, Jo
 __all__ = ["check"]
 
 
-def check(pipeline: Pipeline, run: str = "") -> None:
-    """Raises a `Mistake` by name, with the stage that it is about. Output of this very run is not in its way."""
+def check(pipeline: Pipeline, run: str = "", *, imports: bool = True) -> None:
+    """Raises a `Mistake` by name, with the stage that it is about. Output of this very run is not in its way. Without
+    `imports`, no code of the user's is run: its functions are looked for only."""
     if not Path(pipeline.folder).is_dir():
         raise MissingInput(f"there is no folder {pipeline.folder} for the pipeline's paths")
-    if pipeline.folder not in sys.path:
+    if imports and pipeline.folder not in sys.path:
         sys.path.insert(0, pipeline.folder)  # so are modules beside the pipeline's file found
     _check_source(pipeline)
     for label, stage in zip(pipeline.labels, pipeline.stages, strict=True):
         try:
-            _check_stage(stage, pipeline)
+            _check_stage(stage, pipeline, imports=imports)
         except (BadOption, MissingInput, NotExecutable) as error:
             raise error.__class__(f"stage {label}: {error}") from error
     _check_sink(pipeline, run)
@@ -50,12 +51,12 @@ def _check_source(pipeline: Pipeline) -> None:
         raise BadOption(f"the output would be written into its own input {path}")
 
 
-def _check_stage(stage: Stage, pipeline: Pipeline) -> None:
+def _check_stage(stage: Stage, pipeline: Pipeline, *, imports: bool) -> None:
     folder = Path(pipeline.folder)
     for reference in _functions(stage):
-        load_function(reference, folder)
+        (load_function if imports else look_for)(reference, folder)
     if isinstance(stage, Aggregate) and stage.custom:
-        load_aggregate(stage.aggregate, folder)
+        (load_aggregate if imports else look_for)(stage.aggregate, folder)
     if isinstance(stage, Join):
         find_inputs(pipeline.path(stage.join.source.path))
     if isinstance(stage, Command):

@@ -36,7 +36,10 @@ def load_aggregate(where: Any, folder: Path | str = ".") -> Callable[[str, str],
         raise BadOption(f"{where} is no function of two values, nor has it {', '.join(PARTS)}")
     if missing:
         raise BadOption(f"{where} has no {' and no '.join(missing)}: an aggregate with a state has {', '.join(PARTS)}")
-    fold: Fold = found() if isinstance(found, type) else found
+    try:
+        fold: Fold = found() if isinstance(found, type) else found
+    except (Exception, SystemExit) as error:  # whatever the user's code does
+        raise BadOption(f"{where} can't be made: {type(error).__name__}: {error}") from error
     return fold
 
 

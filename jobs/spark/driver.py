@@ -67,6 +67,8 @@ def _do(arguments: Sequence[str], reporter: Reporter) -> Any:
         check(pipeline, reporter.run.id)
         master, settings = pipeline.master, allocation(pipeline) | pipeline.spark
     else:
+        if work.function:
+            load_function(work.function, Path(work.folder))  # what is wrong with it is told before Spark starts
         master, settings = work.master, work.spark
     streaming = pipeline is not None and pipeline.streaming
     with _working(master, settings, reporter.run.job, reporter, streaming=streaming) as spark:

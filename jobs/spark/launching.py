@@ -10,7 +10,7 @@ from tenure.jobs.folders import state_folder
 from tenure.jobs.kinds import Command
 from tenure.jobs.pipelines.check import check
 from tenure.jobs.pipelines.errors import BadOption
-from tenure.jobs.pipelines.functions import load_function
+from tenure.jobs.pipelines.functions import look_for
 from tenure.jobs.spark import warm
 from tenure.jobs.spark.java import find_java_home, need_pyspark
 from tenure.jobs.spark.managers import is_elsewhere, manager_of
@@ -53,13 +53,14 @@ def command(run: Run) -> Command:
 
 
 def _check(work: SparkWork, run: Run) -> None:
+    """Of the user's code nothing is run here: that is for processes that may end of it."""
     folder = Path(work.folder)
     if not folder.is_dir():
         raise Mistake(f"there is no folder {folder} on this machine")
     if (pipeline := work.declared()) is not None:
-        check(pipeline, run.id)
+        check(pipeline, run.id, imports=False)
     elif work.function:
-        load_function(work.function, folder)
+        look_for(work.function, folder)
     elif work.script and not (folder / work.script).is_file():
         raise Mistake(f"there is no script {folder / work.script}")
 

@@ -1,8 +1,10 @@
 """What is wrong with the world around a pipeline is said before anything runs."""
 
+import sys
+
 import pytest
 
-from tenure.jobs.pipelines import Command, Filter, Join, Pipeline, Sink, Table, Text
+from tenure.jobs.pipelines import Aggregate, Command, Filter, Join, Map, Pipeline, Sink, Table, Text
 from tenure.jobs.pipelines.check import check
 from tenure.jobs.pipelines.errors import BadOption, MissingInput, NotExecutable, OutputExists
 from tenure.jobs.pipelines.output import Output
@@ -90,3 +92,27 @@ def test_output_in_the_input(pipeline, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a").touch()
     assert "its own input" in refused(pipeline(source=Text("out"), text="out", overwrite=True), BadOption)
+
+
+@pytest.mark.parametrize("top", ["import sys; sys.exit(3)", "1 / 0", "def broken(:", "import no_such_module_of_ours"])
+@pytest.mark.parametrize("name", ["ends_{}", "ends_{}.py"])
+def test_modules_that_can_not_be_imported(pipeline, tmp_path, top, name):
+    name = name.format(abs(hash(top)))
+    (tmp_path / f"{name.removesuffix('.py')}.py").write_text(top)
+    told = refused(pipeline(Filter(f"{name}:keep")), BadOption)
+    assert "can't be imported: " in told or "there is no module 'no_such_module_of_ours'" in told
+
+
+def test_functions_are_looked_for_without_running_anything(pipeline, tmp_path):
+    (tmp_path / "never_run.py").write_text("import os; os._exit(3)")
+    path, modules = list(sys.path), set(sys.modules)
+    check(pipeline(Filter("never_run:keep"), Map("never_run.py:keep"), Aggregate("never_run:fold")), imports=False)
+    assert sys.path == path
+    assert {name for name in set(sys.modules) - modules if "never_run" in name} == set()
+    for where, why in {
+        "nowhere:keep": "no module 'nowhere'",
+        "nowhere.py:keep": "no file",
+        "keep": "no function",
+    }.items():
+        with pytest.raises(BadOption, match=why):
+            check(pipeline(Filter(where)), imports=False)

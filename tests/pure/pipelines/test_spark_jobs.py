@@ -71,6 +71,18 @@ def test_what_can_not_run_is_refused_by_name(tmp_path, monkeypatch):
     assert "unknown field `fucntion`" in refused({"fucntion": "a:b"}, monkeypatch)
 
 
+def test_nothing_of_the_users_is_run_by_the_node(tmp_path, monkeypatch):
+    monkeypatch.setattr(launching, "find_java_home", lambda: "/java")
+    (tmp_path / "in").touch()
+    (tmp_path / "ends_the_node.py").write_text("import os; os._exit(3)")
+    declared = {"name": "p", "source": {"text": "in"}, "sink": {"text": "out"}}
+    filtered = declared | {"stages": [{"filter": "ends_the_node.py:keep"}, {"filter": "ends_the_node:keep"}]}
+    before = list(sys.path)
+    for work in ({"pipeline": filtered}, {"function": "ends_the_node:keep"}, {"function": "ends_the_node.py:keep"}):
+        assert launching.command(run_of(work | {"folder": str(tmp_path)})).argv[-1] == launching.DRIVER
+    assert sys.path == before
+
+
 def test_pickles_are_refused_unless_the_application_allows_them(monkeypatch):
     job = SparkJob(pickled=b"x")
     with pytest.raises(PickledJobsRefused, match="allow_pickled"):
