@@ -281,7 +281,7 @@ async def _beside(work: Callable[[bytes], bytes], content: bytes) -> bytes:
     """What would take long is done in a thread; for little, going there and back would take longer."""
     if len(content) < LARGE_BYTES:
         return work(content)
-    return await trio.to_thread.run_sync(work, content)
+    return await trio.to_thread.run_sync(work, content, abandon_on_cancel=True)
 
 
 def _wasted(base: Base) -> set[str]:

@@ -17,6 +17,8 @@ from tenure.scheduler.snapshots.errors import BadLocation, StoreFailed
 __all__ = ["Directory", "Memory", "Missing", "Store", "Stored", "open_store"]
 
 WRITERS_MAX = 4
+MANIFESTS = "snapshots/"
+"""Once one of these is being written, it is waited for: whether there is a snapshot must be known."""
 T = TypeVar("T")
 
 
@@ -60,7 +62,7 @@ class Blocking(Store):
 
     async def write(self, path: str, content: bytes) -> None:
         try:
-            await self._run(path, lambda: self.write_now(path, content))
+            await self._run(path, lambda: self.write_now(path, content), abandon=not path.startswith(MANIFESTS))
         except StoreFailed as error:
             raise StoreFailed(f"{self.where(path)} can't be written: {_why(error.__cause__)}") from error.__cause__
 
@@ -73,11 +75,13 @@ class Blocking(Store):
     async def delete(self, path: str) -> None:
         await self._run(path, lambda: self.delete_now(path))
 
-    async def _run(self, path: str, call: Callable[[], T]) -> T:
+    async def _run(self, path: str, call: Callable[[], T], *, abandon: bool = True) -> T:
+        """`abandon`: when this is cancelled, the thread goes on by itself, to whatever end. A place that hangs holds up
+        nobody else then, and what half a snapshot leaves behind is not referred to."""
         if self._limiter is None:
             self._limiter = trio.CapacityLimiter(WRITERS_MAX)
         try:
-            return await trio.to_thread.run_sync(call, limiter=self._limiter)
+            return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=abandon)
         except FileNotFoundError as error:
             raise Missing(f"{self.where(path)} is missing") from error
         except self.failures() as error:

@@ -4,8 +4,11 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
+import trio
 
 from tenure.scheduler.snapshots.errors import BadLocation, StoreFailed
 from tenure.scheduler.snapshots.remote import open_remote
@@ -88,3 +91,55 @@ def test_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(BadLocation, match=r"tenure\[snapshots\]"):
         open_store("s3://bucket/folder")
+
+
+class Hanging(Directory):
+    """As a network's disk whose server is gone. It answers when `back` is set, or after five seconds."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.asked, self.back, self.answered = trio.Event(), Event(), 0
+
+    def _hang(self) -> None:
+        trio.from_thread.run_sync(self.asked.set)
+        self.back.wait(5)
+        self.answered += 1
+
+    def write_now(self, path: str, content: bytes) -> None:
+        self._hang()
+        super().write_now(path, content)
+
+    def read_now(self, path: str) -> bytes:
+        self._hang()
+        return super().read_now(path)
+
+    def files_now(self, folder: str) -> list[Any]:
+        self._hang()
+        return super().files_now(folder)
+
+    def delete_now(self, path: str) -> None:
+        self._hang()
+
+
+@pytest.mark.parametrize("call", ["read", "files", "delete", "write"])
+async def test_a_place_that_hangs_holds_up_nobody(tmp_path: Path, call: str) -> None:
+    store = Hanging(tmp_path)
+    arguments = ("packs/x", b"1") if call == "write" else ("packs/x",)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(getattr(store, call), *arguments)
+            await store.asked.wait()
+            nursery.cancel_scope.cancel()
+        assert store.answered == 0
+    finally:
+        store.back.set()
+
+
+async def test_whether_there_is_a_manifest_is_known(tmp_path: Path) -> None:
+    store = Hanging(tmp_path)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.write, "snapshots/x.json", b"1")
+        await store.asked.wait()
+        nursery.cancel_scope.cancel()
+        store.back.set()
+    assert (tmp_path / "snapshots" / "x.json").read_bytes() == b"1"
