@@ -11,6 +11,9 @@ from tenure.scheduler.snapshots.stores import Blocking, Stored
 
 __all__ = ["open_remote"]
 
+NAMED = ("parts/", "packs/")
+"""What counts when a manifest names it: half of it is not named. All else is written aside first."""
+
 
 class Remote(Blocking):
     """A file system of fsspec's."""
@@ -28,8 +31,8 @@ class Remote(Blocking):
     def write_now(self, path: str, content: bytes) -> None:
         target = f"{self.root}/{path}"
         self.fs.makedirs(target.rpartition("/")[0], exist_ok=True)
-        if not path.startswith("snapshots/"):
-            self.fs.pipe_file(target, content)  # half of it would not be named by any manifest
+        if path.startswith(NAMED):
+            self.fs.pipe_file(target, content)
             return
         beside = f"{self.root}/unfinished/{secrets.token_hex(8)}"
         self.fs.makedirs(f"{self.root}/unfinished", exist_ok=True)

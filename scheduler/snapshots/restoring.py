@@ -152,7 +152,7 @@ class _Restorer:
             known.append(there.incarnation)
         for stored in await self.store.files(RESTORES):
             if stored.path.endswith(".json"):
-                known.append(msgspec.json.decode(await self.store.read(stored.path), type=_Incarnation).incarnation)
+                known.append(_incarnation_of(await self.store.read(stored.path), stored.path))
         new = _Incarnation(self.formation, max(known) + 1, self.manifest.name, self.now_ms())
         await self.store.write(f"{RESTORES}/{self.formation}.json", msgspec.json.encode(new))
         return new.incarnation
@@ -254,3 +254,14 @@ class _Restorer:
     def _new_id(self) -> str:
         self._serial += 1
         return f"restore-{self.formation}.{self._serial}"
+
+
+def _incarnation_of(stored: bytes, path: str) -> int:
+    try:
+        return msgspec.json.decode(stored, type=_Incarnation).incarnation
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SnapshotDamaged(
+            f"{path} is damaged: {error}. It keeps the incarnation of a cluster that was restored from here; the next "
+            "one's must be higher. If that cluster never ran, delete the file; if it did, put one of the others in its "
+            "place, with an incarnation above all of theirs. Nothing was changed"
+        ) from error

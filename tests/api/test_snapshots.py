@@ -530,6 +530,22 @@ async def test_a_job_that_ends_itself_is_there_as_it_was(in_virtual_time: None, 
         assert await client.jobs() == []
 
 
+async def test_a_damaged_note_of_a_restore_is_named(in_virtual_time: None, place: str) -> None:
+    store = store_of(place)
+    async with another(nodes=1) as (_, client):
+        await client.schedule(Counter, id="c")
+        await client.snapshot(place)
+        restored = await client.restore(place, replace=True)
+        path = f"restores/{restored['formation']}.json"
+        store.content[path] = store.content[path][:20]
+        with pytest.raises(tenure.SnapshotDamaged, match=rf"{path} is damaged: .* Nothing was changed"):
+            await client.restore(place, replace=True)
+        assert await client.ask("c", {"n": 1}) == 1
+        del store.content[path]
+        # The grid knows of it, too.
+        assert (await client.restore(place, replace=True))["incarnation"] == restored["incarnation"] + 1
+
+
 async def test_mistakes_are_named(in_virtual_time: None, place: str) -> None:
     async with another(nodes=1) as (_, client):
         for url, words in (("backups", "relative"), ("", "no place"), ("file://host/x", "no place")):

@@ -78,6 +78,26 @@ async def test_a_directory_shows_whole_files_only(tmp_path: Path, monkeypatch: p
     assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["a.json"]
 
 
+@pytest.mark.parametrize("path", ["snapshots/a.json", "restores/a.json"])
+async def test_a_remote_place_shows_whole_files_only(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    store = open_remote("memory://bucket/whole")
+    pipe_file = store.fs.pipe_file
+
+    def fails(target: str, content: bytes) -> None:
+        pipe_file(target, content[:1])
+        raise OSError("the connection is gone")
+
+    try:
+        await store.write(path, b"old")
+        monkeypatch.setattr(store.fs, "pipe_file", fails)
+        with pytest.raises(StoreFailed, match="the connection is gone"):
+            await store.write(path, b"new")
+        assert await store.read(path) == b"old"
+    finally:
+        fsspec.filesystem("memory").store.clear()
+
+
 def test_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for url in (str(tmp_path), f"file://{tmp_path}", f"file://localhost{tmp_path}"):
         store = open_store(url)
