@@ -22,12 +22,13 @@ from msgspec import Raw, Struct
 
 from tenure.scheduler.cluster import Cluster
 from tenure.scheduler.errors import NotDone
+from tenure.scheduler.fences import INCARNATION_MAX
 from tenure.scheduler.formats import format_of
 from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.snapshots.catalog import Catalog
 from tenure.scheduler.snapshots.claim import Claim
-from tenure.scheduler.snapshots.errors import SnapshotDamaged, one_of_them
+from tenure.scheduler.snapshots.errors import NotRestorable, SnapshotDamaged, one_of_them
 from tenure.scheduler.snapshots.form import Manifest
 from tenure.scheduler.snapshots.founding import Founding
 from tenure.scheduler.snapshots.rehash import Rehash, Restored, type_of
@@ -153,6 +154,12 @@ class _Restorer:
         for stored in await self.store.files(RESTORES):
             if stored.path.endswith(".json"):
                 known.append(_incarnation_of(await self.store.read(stored.path), stored.path))
+        if max(known) >= INCARNATION_MAX:
+            raise NotRestorable(
+                f"this would be incarnation {max(known) + 1:,} of its cluster, and fencing tokens have room for "
+                f"{INCARNATION_MAX:,}. Nothing was changed. Schedule the jobs anew in an empty cluster, from what `tenure "
+                "snapshots export` shows; outside systems that compare fencing tokens must forget theirs"
+            )
         new = _Incarnation(self.formation, max(known) + 1, self.manifest.name, self.now_ms())
         await self.store.write(f"{RESTORES}/{self.formation}.json", msgspec.json.encode(new))
         return new.incarnation

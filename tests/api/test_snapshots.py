@@ -1,6 +1,7 @@
 """Snapshots and restoring, as users see them: what is in them, what survives, and what is refused."""
 
 import itertools
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import trio
 
 import tenure
+from tenure.scheduler.fences import INCARNATION_MAX
 from tenure.scheduler.snapshots import restoring
 from tenure.scheduler.snapshots.catalog import Catalog
 from tenure.scheduler.snapshots.export import lines
@@ -544,6 +546,23 @@ async def test_a_damaged_note_of_a_restore_is_named(in_virtual_time: None, place
         del store.content[path]
         # The grid knows of it, too.
         assert (await client.restore(place, replace=True))["incarnation"] == restored["incarnation"] + 1
+
+
+async def test_more_restores_than_fencing_tokens_have_room_for_are_refused(in_virtual_time: None, place: str) -> None:
+    store = store_of(place)
+    async with another(nodes=1) as (_, client):
+        await client.schedule(Keeper, id="plain")
+        await client.snapshot(place)
+        note = {"formation": "x", "incarnation": INCARNATION_MAX - 1, "name": "", "at_ms": 0}
+        store.content["restores/x.json"] = json.dumps(note).encode()
+        restored = await client.restore(place, replace=True)
+        assert restored["incarnation"] == INCARNATION_MAX
+        await client.publish("plain", "a")
+        [fence] = (await client.state("plain")).fences
+        assert 2**62 < fence < 2**63
+        with pytest.raises(tenure.NotRestorable, match=r"65,600 .* room for 65,599\. Nothing was changed\."):
+            await client.restore(place, replace=True)
+        assert await client.ask("plain", "b") == 2
 
 
 async def test_mistakes_are_named(in_virtual_time: None, place: str) -> None:
