@@ -92,6 +92,7 @@ class Reporter:
         self._asked = 0
         self._has_said_last = False
         self._lost = threading.Event()
+        self._is_closed = False
         if channel is not None:
             channel.setblocking(True)
             threading.Thread(target=self._listen, name="tenure-reporter", daemon=True).start()
@@ -170,7 +171,8 @@ class Reporter:
 
     @property
     def cancelled(self) -> bool:
-        """Was the work told to end? Its process is ended `run.cancel_deadline_s` after that."""
+        """Was the work told to end, or can't be told any more? Its process is ended `run.cancel_deadline_s` after the
+        one, at once after the other (if it is the run's own)."""
         return self._cancelled.is_set()
 
     def wait_cancelled(self, timeout_s: float | None = None) -> bool:
@@ -178,7 +180,7 @@ class Reporter:
         return self._cancelled.wait(timeout_s)
 
     def on_cancel(self, callback: Callable[[], object]) -> None:
-        """Have `callback` called, in a thread of its own, when the work is told to end (at once if it was already).
+        """Have `callback` called, in a thread of its own, when the work is `cancelled` (at once if it was already).
         A process that registers one is not sent SIGTERM before half of its deadline is over."""
         self._on_cancel.append(callback)
         self._say({"heeds_cancel": True})
@@ -199,6 +201,7 @@ class Reporter:
 
     def close(self) -> None:
         """Nothing more will be said. (What was said is on its way.)"""
+        self._is_closed = True
         if self._channel is not None:
             try:
                 self._channel.shutdown(socket.SHUT_WR)
@@ -259,16 +262,22 @@ class Reporter:
         self._lost.set()
         for question in list(self._questions.values()):
             question.answered.set()
+        if not self._is_closed:
+            self._cancel()  # the wrapper has gone: whatever comes of this work, nobody waits for it
 
     def _hear(self, said: dict[str, Any]) -> None:
-        if said.get("cancel") and not self.cancelled:
-            self._cancelled.set()
-            for callback in list(self._on_cancel):
-                self._call(callback)
+        if said.get("cancel"):
+            self._cancel()
         question = self._questions.get(said.get("answer", 0))
         if question is not None:
             question.answer = said.get("verdict", "")
             question.answered.set()
+
+    def _cancel(self) -> None:
+        if not self.cancelled:
+            self._cancelled.set()
+            for callback in list(self._on_cancel):
+                self._call(callback)
 
     def _call(self, callback: Callable[[], object]) -> None:
         threading.Thread(target=callback, name="tenure-cancel", daemon=True).start()

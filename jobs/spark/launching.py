@@ -58,6 +58,8 @@ def _check(work: SparkWork, run: Run) -> None:
     if not folder.is_dir():
         raise Mistake(f"there is no folder {folder} on this machine")
     if (pipeline := work.declared()) is not None:
+        if work.warm and pipeline.streaming:
+            raise BadOption("a warm driver is for work that ends soon: leave warm out for a stream")
         check(pipeline, run.id, imports=False)
     elif work.function:
         look_for(work.function, folder)

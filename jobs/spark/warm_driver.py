@@ -1,5 +1,8 @@
 """A warm driver: one Spark, and a session of its own for each run that is brought to it.
 
+A run whose doorman has gone was given up: another attempt may be on its way. It is cancelled, and if it does not end
+then (Python can't be interrupted), the warm driver does, with all that it runs.
+
 python -m tenure.jobs.spark.warm_driver FOLDER
 """
 
@@ -9,7 +12,8 @@ import socket
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +37,9 @@ __all__ = ["main"]
 IDLE_S = 600.0
 LINE_BYTES_MAX = 4096
 LOCK_PATIENCE_S = 1.0
+ABANDONED_S = 3.0
+"""A run that was given up ends so soon."""
+LOOK_EVERY_S = 0.2
 
 
 def main(home: Path, idle_s: float = IDLE_S) -> int:
@@ -57,7 +64,9 @@ class _Warm:
     def __init__(self, spark: "SparkSession", home: Path, idle_s: float) -> None:
         self._spark, self._home, self._idle_s = spark, home, idle_s
         self._running = 0
-        self._changing = threading.Lock()
+        self._at_work: set[str] = set()
+        """The ids of the runs; an attempt waits until the one before it has ended."""
+        self._changing = threading.Condition()
         self._rested = time.monotonic()
 
     def serve(self) -> int:
@@ -96,6 +105,7 @@ class _Warm:
         run = load_run(run_file).run
         channel = socket.socket(fileno=descriptors[0])
         with ExitStack() as stack:
+            stack.enter_context(self._alone(run.id))
             stack.enter_context(channel)
             console = stack.enter_context(os.fdopen(descriptors[1], "w", encoding="utf-8"))
             stack.enter_context(os.fdopen(descriptors[2], "w"))
@@ -106,6 +116,18 @@ class _Warm:
                 reporter.error(cause := told(error), final=is_final(cause))
                 return 2 if isinstance(error, Mistake) else 1
         return 0
+
+    @contextmanager
+    def _alone(self, id: str) -> Iterator[None]:
+        with self._changing:
+            self._changing.wait_for(lambda: id not in self._at_work)
+            self._at_work.add(id)
+        try:
+            yield
+        finally:
+            with self._changing:
+                self._at_work.remove(id)
+                self._changing.notify_all()
 
     def _work(self, reporter: Reporter, console: Any, doorman: socket.socket) -> Any:
         work = msgspec.convert(reporter.run.work, SparkWork)
@@ -124,26 +146,36 @@ class _Warm:
         over = threading.Event()
         cancel = lambda: context.cancelJobGroup(tag)  # noqa: E731
         reporter.on_cancel(cancel)
-        threading.Thread(target=_cancel_when_gone, args=(doorman, over, cancel), daemon=True).start()
+        threading.Thread(target=_end_when_gone, args=(doorman, over, cancel, tag), daemon=True).start()
         try:
-            streaming = pipeline is not None and pipeline.streaming
-            with watched(spark, reporter, group=tag, counts_records=not streaming):
+            with watched(spark, reporter, group=tag, counts_records=True):
                 return do_work(work, spark, reporter, console)
         finally:
             over.set()
 
 
-def _cancel_when_gone(doorman: socket.socket, over: threading.Event, cancel: Any) -> None:
-    """The doorman says nothing more; when it is at its end, it was killed."""
-    while not over.wait(0.2):
-        try:
-            if doorman.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) == b"":
-                cancel()
-                return
-        except BlockingIOError:
-            continue
-        except OSError:
+def _end_when_gone(doorman: socket.socket, over: threading.Event, cancel: Callable[[], object], tag: str) -> None:
+    """See that the run does not outlive its doorman by more than a moment."""
+    while not _is_gone(doorman):
+        if over.wait(LOOK_EVERY_S):
             return
+    deadline_s = time.monotonic() + ABANDONED_S
+    while time.monotonic() < deadline_s:
+        cancel()  # it may have begun the next of Spark's jobs
+        if over.wait(LOOK_EVERY_S):
+            return
+    print(f"run {tag} was given up, and does not end: this warm driver ends", file=sys.stderr, flush=True)  # noqa: T201
+    os._exit(1)
+
+
+def _is_gone(doorman: socket.socket) -> bool:
+    """The doorman says nothing more; when it is at its end, it was killed."""
+    try:
+        return doorman.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def forget_modules(folder: str) -> None:

@@ -168,3 +168,22 @@ def test_by_hand_it_talks_to_people(capsys: pytest.CaptureFixture[str], monkeypa
         reporter.confirm()
         assert not reporter.cancelled
     assert capsys.readouterr().err.splitlines()[0] == 'report: {"progress":[1,2]}'
+
+
+def test_without_a_wrapper_the_work_is_cancelled(wrapper: Wrapper) -> None:
+    told = threading.Event()
+    wrapper.reporter.on_cancel(told.set)
+    assert not wrapper.reporter.cancelled
+    wrapper.ours.shutdown(socket.SHUT_RDWR)
+    assert wrapper.reporter.wait_cancelled(10)
+    assert told.wait(10)
+
+
+def test_once_all_is_said_nothing_is_cancelled(wrapper: Wrapper) -> None:
+    wrapper.reporter.result(1)
+    wrapper.reporter.close()
+    wrapper.ours.shutdown(socket.SHUT_RDWR)
+    listening = next((thread for thread in threading.enumerate() if thread.name == "tenure-reporter"), None)
+    if listening is not None:
+        listening.join(10)
+    assert not wrapper.reporter.cancelled

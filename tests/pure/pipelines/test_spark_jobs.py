@@ -45,6 +45,13 @@ def test_the_command_of_a_pipeline(tmp_path, monkeypatch):
     assert environ["JAVA_HOME"] == "/java"
 
 
+def test_a_stream_is_nothing_for_a_warm_driver(tmp_path, monkeypatch):
+    declared = {"name": "p", "source": {"text": "in", "stream": True}, "sink": {"text": "out"}}
+    (tmp_path / "in").mkdir()
+    told = refused({"pipeline": declared, "folder": str(tmp_path), "warm": True}, monkeypatch)
+    assert told == "BadOption: a warm driver is for work that ends soon: leave warm out for a stream"
+
+
 def test_the_command_of_a_script(tmp_path, monkeypatch):
     monkeypatch.setattr(launching, "find_java_home", lambda: "/java")
     (tmp_path / "job.py").touch()
