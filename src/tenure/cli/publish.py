@@ -1,6 +1,5 @@
 """`tenure publish`: one message, or many from standard input, with every rejected line named."""
 
-import itertools
 import json
 import os
 import sys
@@ -13,16 +12,18 @@ from cyclopts import Parameter
 
 from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Usage
+from tenure.cli.lines import LineReader
 from tenure.cli.one import parse_json
 from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.show import print_json, say
+from tenure.scheduler.errors import Mistake
+from tenure.scheduler.keys import checked_address
 
 if TYPE_CHECKING:
     from tenure.scheduler.client import GridClient
+    from tenure.scheduler.jobtype import JobType
 
 __all__ = ["publish"]
-
-CHUNK_LINES = 5_000
 
 
 class Line(NamedTuple):
@@ -47,6 +48,22 @@ class Outcome:
 
     stored: int = 0
     rejected: list[Rejected] = field(default_factory=list)
+
+    def reject(self, numbers: Iterable[int], why: object) -> None:
+        """`why` may quote what the lines say, which need not be printable."""
+        told = str(why).encode(errors="backslashreplace").decode()
+        self.rejected += [Rejected(number, told) for number in numbers]
+
+    def runs(self) -> Iterator[tuple[str, str]]:
+        """Which lines were rejected, and why: those that follow each other and share a reason together."""
+        runs: list[tuple[int, int, str]] = []
+        for line, why in self.rejected:
+            if runs and runs[-1][1:] == (line - 1, why):
+                runs[-1] = (runs[-1][0], line, why)
+            else:
+                runs.append((line, line, why))
+        for first, last, why in runs:
+            yield (f"line {first}" if first == last else f"lines {first} to {last}"), why
 
 
 def publish(
@@ -115,63 +132,79 @@ def _publish_one(to: str, message: Any, id: str, topic: bool, all: bool, connect
 def _publish_lines(to: str | None, topic: bool, connection: Connection) -> int:
     import trio
 
+    if to is not None:
+        checked_address(to)
     outcome = Outcome()
 
     async def run() -> None:
         async with connected(connection) as client:
+            reader = LineReader(sys.stdin.fileno())
             with _progress(sys.stdin) as advance:
-                for chunk in _chunks(enumerate(sys.stdin, 1)):
+                while chunk := await reader.chunk():
                     await _publish_chunk(client, chunk, to, topic, outcome)
-                    advance(sum(len(text) for _, text in chunk))
+                    advance(sum(len(text) + 1 for _, text in chunk))
 
-    trio.run(run)
-    if connection.json:
-        print_json({"stored": outcome.stored, "rejected": [rejected._asdict() for rejected in outcome.rejected]})
-    else:
-        for rejected in outcome.rejected:
-            say(f"line {rejected.line}: {rejected.why}")
-        say(f"{outcome.stored} messages stored, {len(outcome.rejected)} lines rejected.")
+    try:
+        trio.run(run)
+    except BaseException:
+        if outcome.stored or outcome.rejected:
+            _tell(outcome, connection)
+        raise
+    _tell(outcome, connection)
     return Exit.FAILED if outcome.rejected else Exit.DONE
 
 
+def _tell(outcome: Outcome, connection: Connection) -> None:
+    if connection.json:
+        print_json({"stored": outcome.stored, "rejected": [rejected._asdict() for rejected in outcome.rejected]})
+        return
+    for lines, why in outcome.runs():
+        say(f"{lines}: {why}")
+    say(f"{outcome.stored} messages stored, {len(outcome.rejected)} lines rejected.")
+
+
 async def _publish_chunk(
-    client: "GridClient", chunk: list[tuple[int, str]], to: str | None, topic: bool, outcome: Outcome
+    client: "GridClient", chunk: list[tuple[int, bytes]], to: str | None, topic: bool, outcome: Outcome
 ) -> None:
     from tenure.scheduler.errors import Backlogged
     from tenure.scheduler.topic import Topic
 
     lines = [line for number, text in chunk if (line := _parsed(number, text, to, outcome)) is not None]
-    if not topic:
-        lines = await _checked(client, lines, outcome)
-    pairs: list[tuple[str | Topic, Any]] = [(Topic(line.to) if topic else line.to, line.message) for line in lines]
     try:
-        await client.publish_many(pairs, ids=[line.id for line in lines] if any(line.id for line in lines) else None)
+        lines = await _checked(client, lines, topic, outcome)
+        pairs: list[tuple[str | Topic, Any]] = [(Topic(line.to) if topic else line.to, line.message) for line in lines]
+        ids = [line.id for line in lines] if any(line.id for line in lines) else None
+        await client.publish_many(pairs, ids=ids)
     except Backlogged as error:
         unstored = {id(pair) for pair in error.unstored}
-        doubtful = [line for line, pair in zip(lines, pairs, strict=True) if id(pair) in unstored]
-        why = "not known to be stored: the cluster does not keep up"
-        outcome.rejected += [Rejected(line.number, why) for line in doubtful]
+        doubtful = [line.number for line, pair in zip(lines, pairs, strict=True) if id(pair) in unstored]
+        outcome.reject(doubtful, "not known to be stored: the cluster does not keep up")
         outcome.stored += len(lines) - len(doubtful)
+    except BaseException:
+        outcome.reject((line.number for line in lines), "not known to be stored: it was broken off here")
+        raise
     else:
         outcome.stored += len(lines)
 
 
-def _parsed(number: int, text: str, to: str | None, outcome: Outcome) -> Line | None:
+def _parsed(number: int, text: bytes, to: str | None, outcome: Outcome) -> Line | None:
     """The message of a line, or None: the line is empty, or rejected."""
     if not text.strip():
         return None
     try:
-        return parse_line(number, text, to)
+        return parse_line(number, text.decode(), to)
+    except UnicodeDecodeError as error:
+        outcome.reject([number], f"not UTF-8, at byte {error.start + 1}")
     except ValueError as error:
-        outcome.rejected.append(Rejected(number, str(error)))
-        return None
+        outcome.reject([number], error)
+    return None
 
 
 def parse_line(number: int, text: str, to: str | None) -> Line:
     """Raises `ValueError` that says what is wrong with the line."""
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON: {error}") from error
     if to is not None:
         return Line(number, to, found, "")
@@ -179,22 +212,24 @@ def parse_line(number: int, text: str, to: str | None) -> Line:
         raise ValueError('not of the form {"to": …, "message": …}')
     if unknown := found.keys() - {"to", "message", "id"}:
         raise ValueError(f"{', '.join(sorted(unknown))}: a line has only to, message and id")
-    if not isinstance(found["to"], str) or not found["to"] or len(found["to"]) > 500:
-        raise ValueError(f"to is {found['to']!r:.80}: an address is a text of 1 to 500 characters")
+    try:
+        checked_address(found["to"])
+    except Mistake as error:
+        raise ValueError(f"to is {found['to']!r:.80}: {error}") from error
     if not isinstance(found.get("id", ""), str):
         raise ValueError(f"id is {found['id']!r:.80}: it must be a text")
     return Line(number, found["to"], found["message"], found.get("id", ""))
 
 
-async def _checked(client: "GridClient", lines: list[Line], outcome: Outcome) -> list[Line]:
+async def _checked(client: "GridClient", lines: list[Line], topic: bool, outcome: Outcome) -> list[Line]:
     """The lines that fit; one that does not is rejected by itself, not with all the others of its chunk."""
     import msgspec
 
-    from tenure.scheduler.errors import Mistake
-
-    if client.known_types.check_anything():
+    known: dict[str, JobType | None] = {}
+    if not topic and client.known_types.check_anything():
         await client.known_types.learn({line.to for line in lines})
-    known, limit, good = client.known_types.by_job, client.settings.message_bytes_max, []
+        known = client.known_types.by_job
+    limit, good = client.settings.message_bytes_max, []
     for line in lines:
         try:
             body = msgspec.msgpack.encode(line.message)
@@ -202,17 +237,12 @@ async def _checked(client: "GridClient", lines: list[Line], outcome: Outcome) ->
                 raise ValueError(f"the message has {len(body)} bytes; the limit is {limit}")
             if (type := known.get(line.to)) is not None:
                 type.check_message(body, line.to)
-        except (Mistake, ValueError, OverflowError) as error:
-            outcome.rejected.append(Rejected(line.number, str(error)))
+            line.id.encode()
+        except (ValueError, OverflowError, RecursionError) as error:
+            outcome.reject([line.number], error)
         else:
             good.append(line)
     return good
-
-
-def _chunks(lines: Iterable[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
-    iterator = iter(lines)
-    while chunk := list(itertools.islice(iterator, CHUNK_LINES)):
-        yield chunk
 
 
 @contextmanager

@@ -1,0 +1,90 @@
+"""`tenure publish` of many lines: what can't be sent is named, the others are sent, and what became of them is told."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tenure
+from tenure.cli import lines as cli_lines
+from tenure.cli.ends import Exit
+from tenure.scheduler.client import GridClient
+from tests.api.jobs import Counter
+from tests.api.shell import Shell
+
+GOOD = b'{"to": "a", "message": {"n": 1}}'
+
+
+Given = Callable[..., None]
+
+
+@pytest.fixture
+def given(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Given]:
+    """Lines on standard input, for a job that there is."""
+
+    async def before(client: tenure.Client) -> None:
+        await client.schedule(Counter, id="a")
+
+    shell.before = before
+    path = tmp_path / "lines"
+    path.touch()
+    with path.open() as source:
+        monkeypatch.setattr("sys.stdin", source)
+
+        def give(*lines: bytes) -> None:
+            path.write_bytes(b"\n".join(lines))
+
+        yield give
+
+
+@pytest.mark.parametrize("topic", [(), ("--topic",)])
+def test_a_bad_line_takes_no_other_with_it(shell: Shell, given: Given, topic: tuple[str, ...]) -> None:
+    bad = {
+        2: json.dumps({"to": "é" * 300, "message": 1}).encode(),
+        4: b'{"to": "a", "message": "\xff"}',
+        5: rb'{"to": "a", "message": "\ud800"}',
+        6: rb'{"to": "a", "message": 1, "id": "\ud800"}',
+        7: rb'{"to": "a", "message": 1, "\ud800": 1}',
+        8: b'{"to": "a", "message": 123456789012345678901234567890}',
+    }
+    given(*(bad.get(number, GOOD) for number in range(1, 10)), b"")
+    (told,) = shell("publish", *topic, "--json", code=Exit.FAILED)
+    assert told["stored"] == 3
+    assert {rejected["line"] for rejected in told["rejected"]} == bad.keys()
+    why = {rejected["line"]: rejected["why"] for rejected in told["rejected"]}
+    assert "500 bytes" in why[2]
+    assert why[4] == "not UTF-8, at byte 25"
+
+
+def test_a_bad_address_on_the_command_line_is_told_before_anything_is_read(shell: Shell, given: Given) -> None:
+    given(b"1")
+    shell("publish", "é" * 300, code=Exit.USAGE)
+    assert "500 bytes" in shell.err
+    assert "stored" not in shell.err
+
+
+def test_what_is_known_is_told_also_if_it_is_broken_off(
+    shell: Shell, given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_lines, "CHUNK_LINES", 3)
+    publish_many, calls = GridClient.publish_many, 0
+
+    async def fails_the_second_time(self: GridClient, messages: Any, **options: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise tenure.NotDone("the cluster has gone")
+        await publish_many(self, messages, **options)
+
+    monkeypatch.setattr(GridClient, "publish_many", fails_the_second_time)
+    given(GOOD, b"nonsense", *[GOOD] * 7)
+    shell("publish", code=Exit.UNREACHABLE)
+    told = shell.err.splitlines()
+    assert told[0].startswith("line 2: no JSON")
+    assert told[1:3] == [
+        "lines 4 to 6: not known to be stored: it was broken off here",
+        "2 messages stored, 4 lines rejected.",
+    ]
+    assert "the cluster has gone" in told[3]
