@@ -28,7 +28,7 @@ class Fences:
             self._base, count_bits = (1 << 62) | ((incarnation - FIRST_FORM) << 46) | (epoch << 24), 24
         self._count = 0
         # Half of what a tenure can number: a group of turns may run past it.
-        self._count_max = 2 ** (count_bits - 1)
+        self._count_max = 1 << (count_bits - 1)
 
     def next(self) -> int:
         """For one more turn that wants one."""

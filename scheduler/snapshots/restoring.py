@@ -157,8 +157,8 @@ class _Restorer:
         if max(known) >= INCARNATION_MAX:
             raise NotRestorable(
                 f"this would be incarnation {max(known) + 1:,} of its cluster, and fencing tokens have room for "
-                f"{INCARNATION_MAX:,}. Nothing was changed. Schedule the jobs anew in an empty cluster, from what `tenure "
-                "snapshots export` shows; outside systems that compare fencing tokens must forget theirs"
+                f"{INCARNATION_MAX:,}. Nothing was changed. Schedule the jobs anew in an empty cluster, from what "
+                "`tenure snapshots export` shows; outside systems that compare fencing tokens must forget theirs"
             )
         new = _Incarnation(self.formation, max(known) + 1, self.manifest.name, self.now_ms())
         await self.store.write(f"{RESTORES}/{self.formation}.json", msgspec.json.encode(new))
