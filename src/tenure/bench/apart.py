@@ -53,14 +53,20 @@ def figures_of(module: Sequence[str], name: str, timeout_s: float) -> Figures:
     folder = str(Path(tenure.__file__).parents[1])
     path = os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)
     environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(
-        [sys.executable, "-m", *module],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        env=environment,
-        timeout=timeout_s,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", *module],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env=environment,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NotMeasured(
+            f"{name} could not be measured: it was not done after {timeout_s:g} s, and was ended. Measure it alone "
+            f"(--only {name}), and when the machine has less to do"
+        ) from error
     if done.returncode:
         raise NotMeasured(f"{name} could not be measured: its process ended with {done.returncode}, and said why above")
     figures: Figures = json.loads(done.stdout.splitlines()[-1])
