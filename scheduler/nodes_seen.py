@@ -1,14 +1,22 @@
 """Which nodes are alive: two looks, a little apart, and whose heart has beaten in between."""
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 import trio
 
 from tenure.scheduler.assignment import NODE_PREFIX, NodeInfo
-from tenure.scheduler.errors import TenureError
-from tenure.scheduler.grid.port import Grid, Map
+from tenure.scheduler.errors import NotDone, TenureError
+from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.wire import decode
 
-__all__ = ["live_nodes", "said_nodes"]
+__all__ = ["live_nodes", "patiently", "said_nodes"]
+
+T = TypeVar("T")
+PATIENCE_S = 30.0
+"""As long as it takes until a member's backups have come for one that failed, and more."""
+PAUSE_S = 0.1
 
 
 async def live_nodes(grid: Grid) -> list[NodeInfo]:
@@ -38,3 +46,15 @@ async def said_nodes(grid: Grid) -> list[NodeInfo]:
                 except TenureError:
                     continue  # of a version that can't be read here
     return found
+
+
+async def patiently(look: Callable[[Grid], Awaitable[T]], grid: Grid) -> T:
+    """What this finds (`live_nodes`, for one), also while a member fails over. Raises `NotDone`, never `GridError`."""
+    end_s = trio.current_time() + PATIENCE_S
+    while True:
+        try:
+            return await look(grid)
+        except GridError as error:
+            if trio.current_time() >= end_s:
+                raise NotDone(f"the grid has not told for {PATIENCE_S:g} s which nodes there are: {error}") from error
+        await trio.sleep(PAUSE_S)

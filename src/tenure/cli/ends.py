@@ -76,6 +76,9 @@ def _told(error: BaseException) -> tuple[Exit, str]:
     known = sys.modules.get("tenure.scheduler.errors")  # not imported yet: then none of them was raised
     if known is not None and isinstance(error, known.TenureError):
         return _code_of(error, known), _sentence(error)
+    port = sys.modules.get("tenure.scheduler.grid.port")
+    if port is not None and isinstance(error, port.GridError):
+        return Exit.UNREACHABLE, f"The members do not answer: {str(error).rstrip('.')}. See `tenure doctor`."
     if isinstance(error, OSError):
         return Exit.FAILED, f"{error}."
     name = type(error).__name__

@@ -9,11 +9,11 @@ __all__ = ["node_rows"]
 
 
 async def node_rows(grid: "Grid") -> list[dict[str, Any]]:
-    """All that have said in the last minute or so that they are there. Raises `GridError`."""
-    from tenure.scheduler.nodes_seen import live_nodes, said_nodes
+    """All that have said in the last minute or so that they are there. Raises `NotDone`."""
+    from tenure.scheduler.nodes_seen import live_nodes, patiently, said_nodes
 
-    alive = {node.id: node for node in await live_nodes(grid)}
-    said = {node.id: node for node in await said_nodes(grid)}
+    alive = {node.id: node for node in await patiently(live_nodes, grid)}
+    said = {node.id: node for node in await patiently(said_nodes, grid)}
     members = {member.id: member.address for member in grid.ownership().members}
     return [
         {

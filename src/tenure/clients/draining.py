@@ -8,7 +8,7 @@ from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import Mistake, NotDone, NotFinished
 from tenure.scheduler.grid.port import GridError
-from tenure.scheduler.nodes_seen import live_nodes, said_nodes
+from tenure.scheduler.nodes_seen import live_nodes, patiently, said_nodes
 from tenure.scheduler.orders import Order
 from tenure.scheduler.quiet import EVERY
 
@@ -28,7 +28,7 @@ async def drain(
     told to take part again. Returns its id."""
     info = await named(client.grid, node)
     check_takes_orders(info)
-    others = [other for other in await live_nodes(client.grid) if not other.draining and other.id != info.id]
+    others = [other for other in await patiently(live_nodes, client.grid) if not other.draining and other.id != info.id]
     if not others and not last_too:
         raise Mistake(f"no node would stay to take what {info.id} hands over: start another one, or stop this one")
     done = False
@@ -120,7 +120,7 @@ def _check_empty(info: NodeInfo) -> None:
 
 
 async def _check_alone(client: GridClient, info: NodeInfo) -> None:
-    others = [other for other in await live_nodes(client.grid) if other.id != info.id]
+    others = [other for other in await patiently(live_nodes, client.grid) if other.id != info.id]
     if not others or any(other.place == info.place for other in others):
         return  # nobody could be asked; or another node looks after what runs on this machine
     running = [worker for worker in await workers(client, "", info.id, None) if worker["place"] == info.place]
@@ -138,7 +138,7 @@ async def shutdown(
     """Refuse inputs, wait until all applications are quiet, then end all nodes. Returns them."""
     async with refusing(client, EVERY) as rounds:
         await until_quiet(rounds, timers, on_wait, timeout_s)
-        nodes = [info.id for info in await live_nodes(client.grid)]
+        nodes = [info.id for info in await patiently(live_nodes, client.grid)]
         for id in nodes:
             check_takes_orders(await named(client.grid, id))
         for id in nodes:

@@ -13,6 +13,7 @@ from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import Mistake, TenureError, UnknownJob
 from tenure.scheduler.jobtype import Job, JobType
+from tenure.scheduler.nodes_seen import patiently, said_nodes
 from tenure.scheduler.topic import Topic
 
 __all__ = ["JobSpec", "JobTarget"]
@@ -118,7 +119,7 @@ async def jobs(client: GridClient, timeout_s: float | None) -> list[JobSummary]:
 
 
 async def nodes(client: GridClient) -> list[NodeInfo]:
-    return await client.directory.nodes()
+    return sorted(await patiently(said_nodes, client.grid), key=lambda node: node.id)
 
 
 async def partitions(client: GridClient, timeout_s: float | None) -> list[PartitionStatus]:

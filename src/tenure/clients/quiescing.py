@@ -12,6 +12,7 @@ import trio
 from tenure.clients.views import Quiet, WorkerView
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import Mistake, NotDone, NotFinished, TenureError, UnknownJob
+from tenure.scheduler.nodes_seen import patiently, said_nodes
 from tenure.scheduler.quiet import ROUNDS, Sighting, is_quiet, took_all, what_is_waited_for
 from tenure.scheduler.sightings import AS_IT_IS, DIRECT, OPEN, TOPICS, Question
 
@@ -222,7 +223,8 @@ async def _remove(client: GridClient, ids: list[str], failures: list[TenureError
 
 
 async def workers(client: GridClient, application: str, node: str, timeout_s: float | None) -> list[WorkerView]:
-    places = {info.id: info.place for info in await client.directory.nodes() if node in ("", info.id, info.name)}
+    said = await patiently(said_nodes, client.grid)
+    places = {info.id: info.place for info in said if node in ("", info.id, info.name)}
     arguments: dict[str, Any] = {"op": "workers", "application": application}
     answers = await client.directory.every_partition(arguments, deadline_s=timeout_s)
     found: list[WorkerView] = []

@@ -16,7 +16,7 @@ from tenure.scheduler.assignment import ASSIGNMENT, NODE_PREFIX, Assignment, Nod
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import Mistake, NotDone, NotSpawned, UnknownNode
 from tenure.scheduler.grid.port import Grid, GridError, Map
-from tenure.scheduler.nodes_seen import live_nodes, said_nodes
+from tenure.scheduler.nodes_seen import live_nodes, patiently, said_nodes
 from tenure.scheduler.orders import Order, give_order
 from tenure.scheduler.wire import decode
 
@@ -39,7 +39,7 @@ ABSENT_READS = 3
 
 
 async def scale(client: GridClient) -> ScaleStatus:
-    nodes = await live_nodes(client.grid)
+    nodes = await patiently(live_nodes, client.grid)
     members = {member.id: member.address for member in client.grid.ownership().members}
     rows = [_status(node, members) for node in nodes]
     busy = sum(row["busy"] for row in rows) / len(rows) if rows else 0.0
@@ -63,7 +63,7 @@ def _status(node: NodeInfo, members: dict[str, str]) -> NodeStatus:
 
 
 async def remove_node(client: GridClient, node: str, timeout_s: float | None) -> str:
-    staying = [info for info in await live_nodes(client.grid) if not info.draining]
+    staying = [info for info in await patiently(live_nodes, client.grid) if not info.draining]
     leaving = await named(client.grid, node)
     if [info.id for info in staying] == [leaving.id]:
         raise Mistake(
@@ -79,7 +79,7 @@ async def remove_node(client: GridClient, node: str, timeout_s: float | None) ->
 
 async def named(grid: Grid, node: str) -> NodeInfo:
     """The node of this id or name; raises `UnknownNode`."""
-    said = await said_nodes(grid)  # one that is silent for a while, too: it may only be frozen
+    said = await patiently(said_nodes, grid)  # one that is silent for a while, too: it may only be frozen
     found = [info for info in said if node in (info.id, info.name)]
     if not found:
         known = ", ".join(sorted(info.id for info in said)) or "none"
@@ -122,7 +122,7 @@ async def add_nodes(
     if count < 1:
         raise Mistake(f"a number of nodes to add is positive, not {count}")
     folder = None if log_folder is None else Path(log_folder)
-    before = {info.id for info in await live_nodes(client.grid)}
+    before = {info.id for info in await patiently(said_nodes, client.grid)}  # one that is silent may come back
     spawned = [await spawned_by(split(spawn), address_of(client.grid), folder) for _ in range(count)]
     deadline_s = DEADLINE_S if timeout_s is None else timeout_s
     with trio.move_on_after(deadline_s):
@@ -152,9 +152,9 @@ def _check(spawned: list[Spawned]) -> None:
 
 
 async def settled(grid: Grid) -> list[str]:
-    """The nodes that serve their shares."""
-    nodes = await live_nodes(grid)
+    """The nodes that serve their shares; none, while that can't be read."""
     try:
+        nodes = await live_nodes(grid)
         stored = await grid.get(Map.NODES, 0, ASSIGNMENT)
     except GridError:
         return []
@@ -178,7 +178,7 @@ async def scale_to(
     """The nodes that came or went."""
     if count < 1:
         raise Mistake(f"a cluster that runs jobs has at least one node, not {count}")
-    staying = [info for info in await live_nodes(client.grid) if not info.draining]
+    staying = [info for info in await patiently(live_nodes, client.grid) if not info.draining]
     if run is not None:
         return await _scaled_by(client, split(run), count, {info.id for info in staying}, timeout_s)
     if count > len(staying):
