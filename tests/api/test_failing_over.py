@@ -39,6 +39,7 @@ CALLS: dict[str, Call] = {
     "remove_node": lambda client: client.remove_node("node-1"),
     "drain": lambda client: client.drain("node-1"),
     "workers": lambda client: client.workers(),
+    "upgrade_status": lambda client: client.upgrade_status(),
     "rows": lambda client: node_rows(client._home._value.grid),
     "settled": lambda client: settled(client._home._value.grid),
 }

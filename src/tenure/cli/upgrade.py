@@ -50,7 +50,8 @@ def upgrade(
     at_once
         So many at the same time.
     watch
-        For so many seconds no more jobs may fail than before, and the new nodes must answer, until the old ones go.
+        For so many seconds no more jobs may fail than at first, and the new nodes must answer, before old ones go; and
+        once more when the last one has gone.
     logs
         A folder for the logs of nodes that are started; by default in the user's state folder.
     within
@@ -60,6 +61,7 @@ def upgrade(
     """
     from tenure.clients.upgrading import plan_upgrade
     from tenure.clients.upgrading import upgrade as upgraded
+    from tenure.jobs.spawning import split
 
     if not spawn and not dry_run:
         raise Usage("Say how a new node is started: --spawn COMMAND.")
@@ -73,7 +75,7 @@ def upgrade(
             if not nodes:
                 raise Usage(f"No living node is meant by {text!r}: see `tenure nodes`.")
         if dry_run:
-            return await plan_upgrade(client, nodes)
+            return await plan_upgrade(client, nodes, split(spawn))
         return await upgraded(client, spawn, nodes, at_once, watch, logs, _teller(), within)
 
     done = _run(connection, run)
@@ -84,9 +86,9 @@ def upgrade(
         return Exit.DONE
     for old, new in done.items():
         if connection.json:
-            print_json({"node": old, "replaced_by": new})
+            print_json({"node": old, "replaced_by": new or None})
         else:
-            print(f"{old} -> {new}")
+            print(f"{old} -> {new or 'left when the upgrade had stopped'}")
     say("All are replaced. When there is no going back any more: `tenure upgrade finalize`.")
     return Exit.DONE
 

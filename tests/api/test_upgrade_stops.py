@@ -1,0 +1,262 @@
+"""Upgrades that are not well stop, and say what is left. Where processes would be started, nodes in memory are."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import tenure
+from tenure.clients import upgrading
+from tenure.clients.upgrading import plan_upgrade
+from tenure.scheduler.client import GridClient
+from tenure.scheduler.grid.memory import Fault, Faults
+from tenure.scheduler.grid.port import Map
+from tenure.scheduler.upgrade_plan import read_plan
+from tenure.testing import Cluster
+
+COMMAND = ["tenure", "node", "newer.py"]
+FAILS: set[str] = set()
+
+
+@tenure.job("stops-fragile", retry=tenure.Retry(attempts_max=1))
+class Fragile(tenure.Job):
+    """Fails when it is told to, as newer code might."""
+
+    def on_message(self, ctx: tenure.Context, message: float) -> None:
+        if ctx.id in FAILS:
+            raise RuntimeError("the newer code can't do that")
+
+
+@tenure.job("stops-slow")
+class Slow(tenure.Job):
+    async def on_message(self, ctx: tenure.Context, message: float) -> None:
+        await trio.sleep(message)
+
+
+class Started:
+    """A process that was started, as an upgrade sees it."""
+
+    log_file = Path("/logs/it.log")
+
+    def __init__(self, exit_code: int | None) -> None:
+        self.exit_code = exit_code
+
+    def ended(self) -> int | None:
+        return self.exit_code
+
+    def last_words(self) -> str:
+        return "no such file"
+
+
+class Upgraded:
+    """A testing cluster whose nodes an upgrade replaces."""
+
+    def __init__(self, cluster: Cluster, client: tenure.Client) -> None:
+        self.cluster, self.client = cluster, client
+        self.backend: Any = cluster._home._value
+        self.core: GridClient = client._home._value
+        self.exit_code: int | None = None
+        """What is started ends at once."""
+        self.delay_s = 0.0
+        self.started = 0
+        self.at: dict[str, Callable[[], Any]] = {}
+        """What happens at the first step whose text has this in it."""
+        self.steps: list[str] = []
+
+    async def spawned(self, command: Sequence[str], address: str, log_folder: Path | None) -> Started:
+        self.started += 1
+        if self.exit_code is None:
+            self.backend._nursery.start_soon(self._start)
+        await trio.lowlevel.checkpoint()
+        return Started(self.exit_code)
+
+    async def _start(self) -> None:
+        await trio.sleep(self.delay_s)
+        await self.cluster.add_node()
+
+    def on_step(self, step: str) -> None:
+        self.steps.append(step)
+        for part in [part for part in self.at if part in step]:
+            self.at.pop(part)()
+
+    async def run(self, command: Sequence[str] = COMMAND, **options: Any) -> dict[str, str]:
+        return await self.client.upgrade(command, on_step=self.on_step, **options)
+
+    async def nodes(self) -> list[str]:
+        return [node["id"] for node in (await self.client.scale())["nodes"]]
+
+    async def press(self) -> None:
+        """Messages all the while."""
+        while True:
+            await self.client.publish_many([(f"fragile-{n}", 0) for n in range(8)])
+            await trio.sleep(0.1)
+
+
+@pytest.fixture
+def upgraded(monkeypatch: pytest.MonkeyPatch, in_virtual_time: None) -> Any:
+    FAILS.clear()
+
+    @asynccontextmanager
+    async def opened(**options: Any) -> AsyncIterator[Upgraded]:
+        async with Cluster(**{"nodes": 2, "partitions": 8, **options}) as cluster, cluster.client() as client:
+            it = Upgraded(cluster, client)
+            monkeypatch.setattr(upgrading, "spawned_by", it.spawned)
+            monkeypatch.setattr(upgrading, "address_of", lambda grid: "memory")
+            await client.schedule_many([(Fragile, f"fragile-{n}", {}) for n in range(8)])
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(it.press)
+                yield it
+                nursery.cancel_scope.cancel()
+
+    return opened
+
+
+async def test_all_is_well(upgraded: Any) -> None:
+    async with upgraded() as it:
+        began_s = trio.current_time()
+        assert await it.run() == {"node-0": "node-2", "node-1": "node-3"}
+        assert await it.nodes() == ["node-2", "node-3"]
+        assert await read_plan(it.core.grid) is None
+        # Each new node is watched for 3 s before an old one goes, and all once more at the end: not after each drain.
+        assert 9 < trio.current_time() - began_s < 16
+
+
+async def test_jobs_that_fail_when_a_drain_has_moved_them_stop_the_next_step(upgraded: Any) -> None:
+    async with upgraded() as it:
+        it.at["draining node-0"] = lambda: FAILS.update({"fragile-1", "fragile-2"})
+        with pytest.raises(
+            tenure.UpgradeStopped, match="1 of 2 nodes are replaced: 2 more jobs have failed"
+        ) as stopped:
+            await it.run()
+        assert "Nodes that are left: node-1; they go on." in str(stopped.value)
+        plan = await read_plan(it.core.grid)
+        assert plan is not None
+        assert (plan.left, plan.replaced) == (["node-1"], {"node-0": "node-2"})
+        # Seen by somebody: the same again goes on with what is left.
+        assert await it.run() == {"node-0": "node-2", "node-1": "node-4"}
+
+
+async def test_jobs_that_fail_after_the_last_drain_are_told(upgraded: Any) -> None:
+    async with upgraded() as it:
+        it.at["2 of 2 done"] = lambda: FAILS.add("fragile-1")
+        with pytest.raises(
+            tenure.UpgradeStopped, match="2 of 2 nodes are replaced: 1 more jobs have failed"
+        ) as stopped:
+            await it.run()
+        assert "No old node is left: mend what is wrong" in str(stopped.value)
+        assert await read_plan(it.core.grid) is None
+
+
+async def test_jobs_that_had_failed_before_are_no_reason_to_stop(upgraded: Any) -> None:
+    async with upgraded() as it:
+        FAILS.add("fragile-1")
+        await trio.sleep(1)
+        assert len(await it.run()) == 2
+
+
+async def test_a_new_node_of_an_earlier_step_that_dies_later_is_noticed(upgraded: Any) -> None:
+    async with upgraded() as it:
+        it.at["in place of node-1"] = lambda: it.backend._nursery.start_soon(it.cluster.kill, 2)
+        with pytest.raises(tenure.UpgradeStopped, match=r"1 of 2 nodes .* the new node node-2 has fallen silent"):
+            await it.run()
+
+
+async def test_what_was_started_and_has_ended_is_told_with_its_exit_code(upgraded: Any) -> None:
+    async with upgraded() as it:
+        it.exit_code = 3
+        with pytest.raises(
+            tenure.UpgradeStopped,
+            match=r"has ended with exit code 3: no such file.*last: /logs/it.log.*left: node-0, node-1",
+        ):
+            await it.run()
+
+
+async def test_lost_partitions_stop_it(upgraded: Any) -> None:
+    async with upgraded() as it:
+        it.at["watching"] = lambda: it.backend._nodes[2].node.lost.update({3: "all copies are gone"})
+        with pytest.raises(tenure.UpgradeStopped, match=r"0 of 2 .* node node-2 reports 1 lost partitions"):
+            await it.run()
+        assert await it.nodes() == ["node-0", "node-1", "node-2"]
+
+
+async def test_no_answer_stops_it(upgraded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nobody(*_: Any, **__: Any) -> None:
+        await trio.sleep(1)
+        raise tenure.NotDone("no answer within 1 s")
+
+    async with upgraded() as it:
+        it.at["watching"] = lambda: monkeypatch.setattr(it.core, "command", nobody)
+        with pytest.raises(tenure.UpgradeStopped, match=r"partition . of the new node node-2 does not answer"):
+            await it.run()
+
+
+async def test_a_grid_that_does_not_answer_stops_it(upgraded: Any) -> None:
+    faults = Faults()
+    async with upgraded(faults=faults) as it:
+
+        def fail() -> None:
+            for _ in range(1_000):
+                faults.once(Fault.READ_FAILED, map=Map.NODES, connection=it.core.grid)
+
+        it.at["watching"] = fail
+        with pytest.raises(
+            tenure.UpgradeStopped, match=r"0 of 2 .* has not told for 30 s which nodes .* node-0, node-1"
+        ):
+            await it.run()
+        faults.end()
+        assert await plan_upgrade(it.core, None) == ["node-0", "node-1"]
+
+
+async def test_a_node_that_has_gone_since_is_not_replaced_again(upgraded: Any) -> None:
+    async with upgraded(nodes=1, settings=tenure.NodeSettings(drain_deadline_s=600)) as it:
+        await it.client.schedule_many([(Slow, f"slow-{n}", {}) for n in range(16)])
+        it.at["watching"] = lambda: it.backend._nursery.start_soon(
+            it.client.publish_many, [(f"slow-{n}", 40.0) for n in range(16)]
+        )
+        with pytest.raises(tenure.UpgradeStopped, match=r"node-0 has not handed over within 10 s\. .*left: node-0;"):
+            await it.run(timeout_s=10)
+        assert await plan_upgrade(it.core, None) == ["node-0"]
+        await trio.sleep(60)
+        assert await it.nodes() == ["node-1"]
+        assert await plan_upgrade(it.core, None) == []
+        assert await plan_upgrade(it.core, None, ["another"]) == ["node-1"]
+        assert await it.run() == {"node-0": ""}
+        assert (await it.nodes(), it.started) == (["node-1"], 1)
+        # That one is done: the next is a new one, also with the same command.
+        assert await it.run() == {"node-1": "node-2"}
+
+
+async def test_a_node_that_was_silent_for_a_moment_is_not_taken_for_a_new_one(upgraded: Any) -> None:
+    async with upgraded() as it:
+        await it.cluster.pause(1)
+        await trio.sleep(1)
+        it.delay_s = 5
+        it.at["waiting until"] = lambda: it.backend._nursery.start_soon(it.cluster.unpause, 1)
+        assert await it.run(nodes=["node-0"]) == {"node-0": "node-2"}
+
+
+async def test_an_old_node_that_was_silent_for_long_is_not_taken_for_a_new_one(upgraded: Any) -> None:
+    async with upgraded() as it:
+
+        async def sleep() -> None:
+            await it.cluster.pause(1)
+            await trio.sleep(15)
+            await it.cluster.unpause(1)
+
+        it.delay_s = 30
+        it.at["draining node-0"] = lambda: it.backend._nursery.start_soon(sleep)
+        assert await it.run() == {"node-0": "node-2", "node-1": "node-3"}
+
+
+async def test_one_that_is_left_and_silent_is_still_left(upgraded: Any) -> None:
+    async with upgraded() as it:
+        it.exit_code = 3
+        with pytest.raises(tenure.UpgradeStopped):
+            await it.run(nodes=["node-1"])
+        await it.cluster.pause(1)
+        await trio.sleep(1)
+        assert await it.nodes() == ["node-0"]
+        assert await plan_upgrade(it.core, None) == ["node-1"]
