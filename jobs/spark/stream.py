@@ -97,8 +97,11 @@ class Stream:
 
     def run(self) -> dict[str, Any]:
         """Until the end. Raises what went wrong in a batch, or in the source."""
-        last = self._ledger.last()
-        self._feeder.done(last.number if last else -1)
+        self._reporter.started(stream=self._ledger.stream)
+        if last := self._ledger.last():
+            # An earlier attempt may have been killed before it told.
+            self._reporter.metrics(batches_done=last.number + 1)
+            self._feeder.done(last.number)
         query = self._query()
         feeding = threading.Thread(target=self._feeder.run, name="tenure-feeder", daemon=True)
         feeding.start()

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from tenure.jobs.activity_job import ActivityJob, Order
+from tenure.jobs.pipelines.errors import BadOption
 from tenure.jobs.pipelines.sources import TopicSource
 from tenure.jobs.pipelines.spec import Pipeline, pipeline_of
 from tenure.jobs.pipelines.topics import TOPIC_RESULTS, read_some, write_messages
@@ -25,6 +26,8 @@ __all__ = ["PipelineJob", "SparkJob", "parameters"]
 
 UNWRITTEN_CHARS_MAX = 2**20
 PUBLISHED_AT_ONCE_MAX = 500
+STREAMS_KEPT_MAX = 100
+"""So many streams are remembered, of those that a job's orders have named."""
 
 
 def parameters(pipeline: Pipeline) -> dict[str, Any]:
@@ -57,16 +60,44 @@ class PipelineJob(ActivityJob, kw_only=True):
     outgoing: list[str] = []
     """Files with results for the sink's topic, and how far the first of them is published."""
     outgoing_at: int = 0
+    outgoing_topics: dict[str, str] = {}
+    """Of those that are for another topic, by the order of their run: which one."""
     published: list[str] = []
     """Files whose results are published: to be removed, once that is committed."""
     batches: int = 0
-    """So many batches of a stream are in `outgoing`, or were."""
+    """So many batches of a stream are in `outgoing`, or were;"""
+    stream: str = ""
+    """the stream's id,"""
+    batches_before: dict[str, int] = {}
+    """and the batches of others that this job has run, by their ids."""
+    replaced: dict[str, Any] = {}
+    """What the order of the last run has replaced in the declaration."""
 
     def work(self, start: dict[str, Any]) -> Any:
-        declared = {**self.pipeline, **{name: value for name, value in start.items() if name != "console"}}
-        pipeline_of(declared, folder=self.folder)
-        work = SparkWork(pipeline=declared, folder=self.folder, warm=self.warm, console=start.get("console", ""))
+        replaced = _replaced(start)
+        pipeline = pipeline_of({**self.pipeline, **replaced}, folder=self.folder)
+        if replaced and isinstance(pipeline.source, TopicSource):
+            self._check_topic(pipeline, pipeline.source)
+        work = SparkWork(
+            pipeline={**self.pipeline, **replaced},
+            folder=self.folder,
+            warm=self.warm,
+            console=start.get("console", ""),
+        )
         return msgspec.to_builtins(work)
+
+    def _check_topic(self, pipeline: Pipeline, source: TopicSource) -> None:
+        own = self.declared
+        if not isinstance(own.source, TopicSource) or own.source.topic != source.topic:
+            raise BadOption(
+                f"an order can't have pipeline {own.name!r} read topic {source.topic!r}, which its job does not take "
+                "messages of: schedule another job with this source"
+            )
+        if own.state_folder != pipeline.state_folder:
+            raise BadOption(
+                f"an order can't give pipeline {own.name!r} the state {pipeline.state_folder}: messages of its topic "
+                f"are kept in {own.state_folder}; schedule another job with this state"
+            )
 
     @property
     def declared(self) -> Pipeline:
@@ -74,9 +105,14 @@ class PipelineJob(ActivityJob, kw_only=True):
         return pipeline_of(self.pipeline, folder=self.folder)
 
     @property
+    def running(self) -> Pipeline:
+        """The pipeline as it runs, or ran last: with what the order has replaced."""
+        return pipeline_of({**self.pipeline, **self.replaced}, folder=self.folder)
+
+    @property
     def tells_progress(self) -> bool:
         """Whether this job is to hear of each batch."""
-        return self.declared.streaming and self.declared.sink.topic is not None
+        return (running := self.running).streaming and running.sink.topic is not None
 
     def on_start(self, ctx: Context) -> None:
         super().on_start(ctx)
@@ -96,20 +132,20 @@ class PipelineJob(ActivityJob, kw_only=True):
             raise WrongType(f"a message to pipeline {ctx.id!r} is an order: {error}") from error
 
     def on_activity(self, ctx: Context, event: ActivityEvent) -> None:
-        super().on_activity(ctx, event)
-        sink = self.declared.sink
-        if sink.topic is None or event.status not in ("progress", "succeeded"):
+        running = self.running
+        super().on_activity(ctx, event)  # it may begin the next
+        if running.sink.topic is None:
             return
-        if self.declared.streaming:
-            found = event.result or {} if event.status == "succeeded" else event.details.get("metrics", {})
-            batches = int(found.get("batches_done", 0))
-            folder = self.declared.state_folder / TOPIC_RESULTS
-            self.outgoing += [str(folder / f"part-{number:09}") for number in range(self.batches, batches)]
-            self.batches = max(self.batches, batches)
-        else:
-            self.outgoing += event.result["topic_results"]
+        found = self._batches(running, event) if running.streaming else _results(event)
+        self.outgoing += found
+        if running.sink.topic != self.declared.sink.topic:
+            self.outgoing_topics |= dict.fromkeys(found, running.sink.topic)
         if self.outgoing:
             ctx.send(ctx.id, {"publish": True})
+
+    def _begin(self, ctx: Context, start: dict[str, Any]) -> dict[str, Any]:
+        self.replaced = _replaced(start)
+        return super()._begin(ctx, start)
 
     # -- a topic as source ------------------------------------------------------------------------
 
@@ -139,23 +175,65 @@ class PipelineJob(ActivityJob, kw_only=True):
 
     # -- a topic as sink --------------------------------------------------------------------------
 
+    def _batches(self, running: Pipeline, event: ActivityEvent) -> list[str]:
+        """Files of batches that are done, and were not known to be. Whatever becomes of the run, they are."""
+        folder = running.state_folder / TOPIC_RESULTS
+        self._follow(event.details.get("info", {}).get("stream", ""), folder)
+        found = event.details.get("metrics", {}) | (event.result or {})
+        batches = int(found.get("batches_done", 0))
+        known, self.batches = self.batches, max(self.batches, batches)
+        return [str(folder / f"part-{number:09}") for number in range(known, batches)]
+
+    def _follow(self, stream: str, folder: Path) -> None:
+        """Count the batches of this stream. One that is new has begun anew where another one's state was removed."""
+        if stream in ("", self.stream):
+            return
+        if self.stream:
+            self.batches_before[self.stream] = self.batches
+            if stream not in self.batches_before:
+                self._forget_outgoing(folder)
+            self.batches = self.batches_before.pop(stream, 0)
+            for oldest in list(self.batches_before)[:-STREAMS_KEPT_MAX]:
+                del self.batches_before[oldest]
+        self.stream = stream
+
+    def _forget_outgoing(self, folder: Path) -> None:
+        gone = {path for path in (*self.outgoing, *self.published) if Path(path).parent == folder}
+        if self.outgoing and self.outgoing[0] in gone:
+            self.outgoing_at = 0
+        self.outgoing = [path for path in self.outgoing if path not in gone]
+        self.published = [path for path in self.published if path not in gone]
+        for path in gone:
+            self.outgoing_topics.pop(path, None)
+
     def _publish(self, ctx: Context) -> None:
         """Some results: as many as a turn should send. The next turn goes on."""
-        topic = self.declared.sink.topic
-        assert topic is not None
         for path in self.published:
             Path(path).unlink(missing_ok=True)
         self.published = []
         if not self.outgoing:
             return
         path = self.outgoing[0]
+        topic = self.outgoing_topics.get(path) or self.declared.sink.topic
+        assert topic is not None
         lines, self.outgoing_at = read_some(Path(path), self.outgoing_at, PUBLISHED_AT_ONCE_MAX)
         for line in lines:
             ctx.publish(topic, msgspec.json.decode(line))
         if len(lines) < PUBLISHED_AT_ONCE_MAX:
             self.published.append(self.outgoing.pop(0))
+            self.outgoing_topics.pop(path, None)
             self.outgoing_at = 0
         ctx.send(ctx.id, {"publish": True})
+
+
+def _replaced(start: dict[str, Any]) -> dict[str, Any]:
+    """What an order replaces in the declaration."""
+    return {name: value for name, value in start.items() if name != "console"}
+
+
+def _results(event: ActivityEvent) -> list[str]:
+    """Files with the results of a batch pipeline, if it has ended well."""
+    return list(event.result["topic_results"]) if event.status == "succeeded" else []
 
 
 @job("spark")

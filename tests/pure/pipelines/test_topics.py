@@ -1,6 +1,7 @@
 """Topics as sources and sinks of pipelines: between the topic and the files that the driver sees, by fake drivers."""
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import msgspec
@@ -8,9 +9,11 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 import tenure
 from tenure.jobs.pipelines import Grep, Pipeline, Sink, Text, TopicSource
+from tenure.jobs.pipelines.errors import BadOption
 from tenure.jobs.pipelines.growing import Place
 from tenure.jobs.pipelines.topics import TopicFiles, read_some, write_messages
 from tenure.jobs.spark import types
@@ -189,6 +192,137 @@ async def test_results_of_a_stream_are_published_as_its_batches_come(tmp_path, a
         assert (await client.state("listener")).heard == ["0", "2"]
         assert state.batches == 3
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["failed", "retrying", "cancelled"])
+async def test_results_of_a_stream_are_published_whatever_becomes_of_its_run(tmp_path, autojump_clock, how):
+    declared = pipeline(tmp_path, Text("in", stream=True), topic="results")
+    async with Cluster(nodes=1, partitions=4) as cluster, cluster.client() as client:
+        await client.schedule(Listener, id="listener")
+        await client.state("listener")
+        await client.schedule(PipelineJob, id="p", **parameters(declared))
+        run = await cluster.launched()
+        result_file(declared, 0)
+        if how == "cancelled":
+            run.ignores_cancel()
+            assert await client.ask("p", {"cancel": True}) == {"cancelled": True}
+            await run.told_to_end()
+        await run.report(metrics={"batches_done": 1})  # it comes with the end
+        await run.fail("broken", final=how == "failed")
+        assert await heard(client, 1) == ["0"]
+
+
+async def heard(client, count):
+    """What the listener has heard, when it is so much."""
+    with trio.fail_after(60):
+        while len(found := (await client.state("listener")).heard) < count:  # noqa: ASYNC110
+            await trio.sleep(0.1)
+    await trio.sleep(5)
+    assert (await client.state("listener")).heard == found
+    return found
+
+
+def result_file(declared, number, value=None):
+    folder = declared.state_folder / "results"
+    folder.mkdir(parents=True, exist_ok=True)
+    value = str(number) if value is None else value
+    (folder / f"part-{number:09}").write_text(json.dumps({"key": "k", "value": value}) + "\n")
+
+
+async def test_an_order_may_name_another_sink(tmp_path, autojump_clock):
+    (tmp_path / "in").write_text("a\n")
+    to_file, to_topic = {"sink": {"text": "out"}}, {"sink": {"topic": "results"}}
+    async with Cluster(nodes=1, partitions=4) as cluster, cluster.client() as client:
+        await client.schedule(Listener, id="listener")
+        await client.state("listener")
+        for id, sink in {"file": {"text": "out"}, "topic": {"topic": "results"}}.items():
+            declared = pipeline(tmp_path, Text("in"), **sink)
+            await client.schedule(PipelineJob, id=id, **parameters(declared), on_demand=True, overlap="queue")
+            for order in (to_file, to_topic, to_file):
+                await client.ask(id, {"start": order})
+            for order in (to_file, to_topic, to_file):
+                with trio.fail_after(60):
+                    run = await cluster.launched()
+                assert run.work["pipeline"]["sink"] == order["sink"]
+                (tmp_path / "part").write_text(json.dumps({"key": "k", "value": id}) + "\n")
+                done = {"topic_results": [str(tmp_path / "part")]} if order == to_topic else {"records": 1}
+                await run.succeed(done)
+            assert (await client.state(id)).last.activity == "run-3"
+        assert await heard(client, 2) == ["file", "topic"]
+
+
+async def test_an_order_may_make_a_stream_of_it_and_name_another_state(tmp_path, autojump_clock):
+    declared = pipeline(tmp_path, Text("in"), text="out")
+    other = structs.replace(declared, state="other")
+    order = {"source": {"text": "in", "stream": True}, "sink": {"topic": "results"}, "state": "other"}
+    async with Cluster(nodes=1, partitions=4) as cluster, cluster.client() as client:
+        await client.schedule(Listener, id="listener")
+        await client.state("listener")
+        await client.schedule(PipelineJob, id="p", **parameters(declared), on_demand=True)
+        await client.ask("p", {"start": order})
+        run = await cluster.launched()
+        result_file(other, 0)
+        await run.report(metrics={"batches_done": 1})
+        assert await heard(client, 1) == ["0"]
+        await run.succeed({"batches_done": 1})
+
+
+async def test_a_stream_that_begins_anew_or_goes_on_is_published_from_where_it_is(tmp_path, autojump_clock):
+    declared = pipeline(tmp_path, Text("in", stream=True), topic="results")
+    other = structs.replace(declared, state="other")
+    async with Cluster(nodes=1, partitions=4) as cluster, cluster.client() as client:
+        await client.schedule(Listener, id="listener")
+        await client.state("listener")
+        await client.schedule(PipelineJob, id="p", **parameters(declared), on_demand=True)
+
+        async def run(pipeline, stream, first, last):
+            await client.ask("p", {"start": {"state": pipeline.state or str(pipeline.state_folder)}})
+            run = await cluster.launched()
+            for number in range(first, last):
+                result_file(pipeline, number, f"{stream}{number}")
+            await run.report(info={"stream": stream}, metrics={"batches_done": last})
+            await run.succeed({"batches_done": last})
+            await trio.sleep(5)
+
+        await run(declared, "a", 0, 3)
+        await run(other, "b", 0, 1)
+        await run(declared, "a", 3, 4)
+        shutil.rmtree(declared.state_folder)
+        await run(declared, "c", 0, 2)
+        assert await heard(client, 7) == ["a0", "a1", "a2", "b0", "a3", "c0", "c1"]
+
+
+async def test_results_of_a_state_that_was_removed_are_not_taken_for_those_of_its_successor(tmp_path):
+    declared = pipeline(tmp_path, Text("in", stream=True), topic="results")
+    folder = declared.state_folder / "results"
+    stale, others = str(folder / "part-000000000"), str(tmp_path / "others")
+    job = PipelineJob(**parameters(declared), stream="a", batches=1, outgoing=[stale, others], outgoing_at=7)
+    job._follow("b", folder)
+    assert (job.stream, job.batches, job.outgoing, job.outgoing_at) == ("b", 0, [others], 0)
+    job._follow("a", folder)
+    assert (job.stream, job.batches, job.outgoing) == ("a", 1, [others])
+
+
+OTHER = "read topic 'others', which its job does not take messages of: schedule another job"
+
+
+@pytest.mark.parametrize(
+    ("source", "order", "refusal"),
+    [
+        (TopicSource("orders"), {"source": {"topic": "others"}}, OTHER),
+        (Text("in"), {"source": {"topic": "others"}}, OTHER),
+        (TopicSource("orders"), {"state": "other"}, r"messages of its topic are kept in .*/\.p\.state"),
+        (TopicSource("orders"), {"source": {"topic": "orders", "rate": 5.0}}, None),
+        (TopicSource("orders"), {"source": {"text": "in"}, "state": "other"}, None),
+    ],
+)
+def test_an_order_can_not_change_where_messages_of_a_topic_are_kept(tmp_path, source, order, refusal):
+    job = PipelineJob(**parameters(pipeline(tmp_path, source, text="out")))
+    if refusal is None:
+        assert job.work(order)["pipeline"] == {**job.pipeline, **order}
+    else:
+        with pytest.raises(BadOption, match=refusal):
+            job.work(order)
 
 
 async def test_orders_still_are(tmp_path, autojump_clock):
