@@ -1,9 +1,10 @@
 """The process of a run whose driver works on a cluster: it has it submitted once, and stays until it has ended.
 
     note the name ──► spark-submit ──► note the id ──► look how it is, and pass on what it says ──► it has ended
+                                                                                                     note the result
 
-Both notes are committed in the job. So who comes after one that was killed finds the application that it has left, by
-its id or else by its name, and goes on with that one; a driver is not started twice.
+All notes are committed in the job. So who comes after one that was killed finds the application that it has left, by
+its id or else by its name, and goes on with that one, or has its result; a driver is not started twice.
 """
 
 import shutil
@@ -34,12 +35,12 @@ from tenure.jobs.spark.relay import Relay
 from tenure.jobs.spark.scaling import allocation
 from tenure.jobs.spark.session import spark_settings
 from tenure.jobs.spark.work import SparkWork
-from tenure.scheduler.errors import Mistake, NotDone
+from tenure.scheduler.errors import Mistake, NotDone, TooLarge
 
 __all__ = ["FOLDER", "Application", "DriverFailed", "Submission", "main"]
 
 FOLDER = ".tenure-applications"
-NOTE = "application"
+NOTE, RESULT_NOTE = "application", "result"
 LOOK_EVERY_S = 0.2
 ASK_EVERY_S, ASK_AT_THE_END_S = 10.0, 1.0
 PROGRAM = """import sys
@@ -81,6 +82,8 @@ class Submission:
 
     def run(self) -> Any:
         """Its result. Raises `DriverFailed`, `PipelineFailed`, `Fenced`."""
+        if (noted := self._reporter.run.notes.get(RESULT_NOTE)) is not None:
+            return noted["result"]
         application = self._application = self._left_behind() or self._submitted()
         self._reporter.started(application=application.id, master=self._master)
         relay = None if self._work.script else Relay(Path(application.folder), self._reporter)
@@ -93,11 +96,12 @@ class Submission:
         if relay is not None:
             relay.turn()
             said = relay.last or {}
+        if state == "succeeded" and "result" in said:
+            self._keep_result(application, said["result"])
+            return said["result"]
         _remove(application)
         if "error" in said:
             raise DriverFailed(said)
-        if state == "succeeded" and "result" in said:
-            return said["result"]
         logs = self._manager.logs(application.id)
         raise PipelineFailed(f"application {application.id} has ended without a result ({words}); its log: {logs}")
 
@@ -106,16 +110,27 @@ class Submission:
         if self._application is not None and self._application.id:
             self._manager.kill(self._application.id)
 
+    def _keep_result(self, application: Application, result: Any) -> None:
+        """Note it, then remove the folder that it is in: who comes after one that is killed here finds one of them."""
+        try:
+            self._reporter.note(RESULT_NOTE, {"result": result})
+        except (NotDone, TooLarge):
+            return  # then the folder stays
+        _remove(application)
+
     # -- finding it, or submitting it -------------------------------------------------------------
 
     def _left_behind(self) -> Application | None:
-        """The application of an earlier attempt, unless it has failed: then this attempt is there for a new one."""
+        """The application of an earlier attempt, unless it has failed, or what it said is lost: then this
+        attempt is there for a new one."""
         noted = self._reporter.run.notes.get(NOTE)
         if noted is None:
             return None
         known = msgspec.convert(noted, Application)
         id = known.id or self._manager.find(known.name)
-        if id is None or self._manager.state(id)[0] in ("failed", "unknown"):
+        state = "unknown" if id is None else self._manager.state(id)[0]
+        is_lost = state != "alive" and not self._work.script and not Path(known.folder).is_dir()
+        if id is None or state in ("failed", "unknown") or is_lost:
             _remove(known)
             return None
         return self._noted(replace(known, id=id))

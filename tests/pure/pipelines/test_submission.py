@@ -18,7 +18,7 @@ from tenure.jobs.spark.relay import HEARD, Growing, append, relayed
 from tenure.jobs.spark.submission import Application, DriverFailed, Submission
 from tenure.jobs.spark.work import SparkWork
 from tenure.scheduler.activities_port import LaunchRefused, Run
-from tenure.scheduler.errors import NotDone
+from tenure.scheduler.errors import NotDone, TooLarge
 
 ID = "application_1700000000000_0042"
 FAKE = """#!{python}
@@ -157,7 +157,7 @@ def test_the_id_is_noted_before_anybody_asks_how_it_is(tmp_path, commands):
     running.join(10)
     assert results == [{"records": 7}]
     name = name_of("t.1")
-    notes = [line["note"]["application"] for line in reporter.said if "note" in line]
+    notes = [line["note"]["application"] for line in reporter.said if "application" in line.get("note", {})]
     assert notes == [{"name": name, "folder": str(folder), "id": ""}, {"name": name, "folder": str(folder), "id": ID}]
     (command,) = submitted(commands)
     assert command[:7] == ["spark-submit", "--master", "yarn", "--deploy-mode", "cluster", "--name", "j"]
@@ -179,6 +179,41 @@ def test_who_comes_after_one_that_was_killed_goes_on_with_its_driver(tmp_path, c
     assert submission(reporter).run() == 1
     assert submitted(commands) == []
     assert {"started": True, "info": {"application": ID, "master": "yarn"}} in reporter.said
+
+
+class Forgetful(Recording):
+    """Its job does not take the result as a note."""
+
+    def note(self, name, value, **options):
+        if name == "result":
+            raise self.error_of_notes
+        super().note(name, value, **options)
+
+
+@pytest.mark.parametrize("error", [None, TooLarge("the notes are too large"), NotDone("nobody has answered")])
+def test_who_comes_after_one_that_was_killed_at_its_end_has_its_result(tmp_path, commands, error):
+    folder = folder_of(tmp_path)
+    folder.mkdir(parents=True)
+    says(folder, {"result": None})
+    commands.answer("--deploy-mode", f"Submitted application {ID}")
+    commands.answer("-status", REPORT.format(id=ID, state="FINISHED", final="SUCCEEDED", why=""))
+    first = Recording(run_of(tmp_path)) if error is None else Forgetful(run_of(tmp_path))
+    first.error_of_notes = error
+    assert submission(first).run() is None
+    assert folder.exists() == (error is not None)
+    notes = {name: value for line in first.said for name, value in line.get("note", {}).items()}
+    assert submission(Recording(run_of(tmp_path, attempt=2, notes=notes))).run() is None
+    assert len(submitted(commands)) == 1
+
+
+def test_one_whose_folder_is_lost_is_followed_by_a_new_one(tmp_path, commands):
+    new = ID.replace("42", "43")
+    commands.answer("-status", REPORT.format(id=ID, state="FINISHED", final="SUCCEEDED", why=""))
+    commands.answer("--deploy-mode", f"Submitted application {new}")
+    notes = {"application": {"name": name_of("t.1"), "folder": str(folder_of(tmp_path)), "id": ID}}
+    folder_of(tmp_path, 2).mkdir(parents=True)
+    says(folder_of(tmp_path, 2), {"result": 2})
+    assert submission(Recording(run_of(tmp_path, attempt=2, notes=notes))).run() == 2
 
 
 @pytest.mark.parametrize("how", ["never submitted", "failed"])
@@ -335,7 +370,7 @@ def test_a_run_on_kubernetes(tmp_path, commands):
     (command,) = submitted(commands)
     assert f"spark.kubernetes.driver.pod.name={name_of('t.1')}" in command
     assert command[-1] == f"local://{folder_of(tmp_path)}/application.py"
-    notes = [line["note"]["application"]["id"] for line in reporter.said if "note" in line]
+    notes = [line["note"]["application"]["id"] for line in reporter.said if "application" in line.get("note", {})]
     assert notes == ["", f"data:{name_of('t.1')}"]
 
 
