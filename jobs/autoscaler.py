@@ -44,6 +44,8 @@ class _Own(NamedTuple):
 
     there: list[str]
     coming: list[str]
+    leaving: list[str]
+    """They were told to go, and may be seen for a while yet."""
 
 
 @job("autoscaler", misfire="run_once")
@@ -83,7 +85,7 @@ class Autoscaler(Job, kw_only=True):
     """Lag that falls fast enough to be gone within so long asks for nothing more."""
     look_every_s: float = 0.5
     start_s: float = 60.0
-    """A node that has not come for so long after it was asked for is no longer waited for."""
+    """A node that has not come for so long after it was asked for is given up: it is ended, if it comes after all."""
     drain_s: float = 60.0
     """A node that is to go has so long to hand over; then it is ended by force."""
 
@@ -91,6 +93,8 @@ class Autoscaler(Job, kw_only=True):
     """So many nodes there are to be."""
     started: int = 0
     """So many commands were run, in all; the number of the last one."""
+    awaited: dict[str, float] = {}
+    """Nodes that it has started and that are yet to come, and since when."""
     memory: Memory = Memory()
     changes: list[Change] = []
     """The latest."""
@@ -111,12 +115,15 @@ class Autoscaler(Job, kw_only=True):
 
     def on_timeout(self, ctx: Context) -> None:
         ctx.wake_in(self.look_every_s)
-        nodes = [node for node in ctx.nodes if not node.draining]
-        own = self._own(ctx, nodes)
+        own = self._own(ctx)
+        nodes = [node for node in ctx.nodes if not node.draining and node.name not in own.leaving]
         seen = self._seen(ctx, nodes, own)
         self.memory, decision = decide(self._marks(), self.memory, seen)
-        if decision.why:
-            self._change(ctx, decision, seen.nodes + seen.coming, own)
+        there = seen.nodes + seen.coming
+        if decision.nodes != there:
+            self._change(ctx, decision, there, own)
+        elif decision.why:
+            self._note(ctx, decision.why)
 
     def on_activity(self, ctx: Context, event: ActivityEvent) -> None:
         if event.status == "failed":
@@ -125,21 +132,45 @@ class Autoscaler(Job, kw_only=True):
     # -- seeing -----------------------------------------------------------------------------------
 
     def _seen(self, ctx: Context, nodes: list[NodeInfo], own: _Own) -> Seen:
-        now_s = ctx.now.timestamp()
-        coming = len(own.coming) if self.spawn else max(0, self.wanted - len(nodes))
-        if now_s - self.memory.changed_s > self.start_s:
-            coming = 0
+        now_s, count = ctx.now.timestamp(), len(nodes)
+        coming = len(own.coming)
+        if self.command and self.wanted and now_s - self.memory.changed_s <= self.start_s:
+            # The command knows who comes and who goes: for so long there are as many as it was told.
+            count, coming = min(count, self.wanted), max(0, self.wanted - count)
         waiting = sum(node.load.waiting for node in nodes)
         busy = sum(node.load.busy for node in nodes) / max(1, len(nodes))
         turns_per_s = sum(node.load.turns_per_s for node in nodes)
-        return Seen(now_s, len(nodes), coming, waiting, busy, turns_per_s)
+        endable = len(own.there) + len(own.coming) if self.spawn else None
+        return Seen(now_s, count, coming, waiting, busy, turns_per_s, endable)
 
-    def _own(self, ctx: Context, nodes: list[NodeInfo]) -> _Own:
+    def _own(self, ctx: Context) -> _Own:
+        """Who is where."""
         if not self.spawn:
-            return _Own([], [])
-        wanted = [name for name, status in ctx.activities.items() if status in ("wanted", "running")]
-        names = {node.name for node in nodes}
-        return _Own([name for name in wanted if name in names], [name for name in wanted if name not in names])
+            return _Own([], [], [])
+        names = {node.name for node in ctx.nodes if not node.draining}
+        self._await(ctx, names)
+        there = [name for name, status in ctx.activities.items() if status in ("wanted", "running") and name in names]
+        coming = [name for name in self.awaited if name not in names]
+        leaving = [name for name, status in ctx.activities.items() if status in ("cancelling", "cancelled")]
+        return _Own(there, coming, leaving)
+
+    def _await(self, ctx: Context, names: set[str]) -> None:
+        """One that is wanted (again: it has failed) is yet to come. One that was there, is not seen and runs no less is
+        not waited for: it may be frozen, or its machine gone. One that has not come for long is given up."""
+        now_s = ctx.now.timestamp()
+        self.awaited = {
+            name: min(now_s, self.awaited.get(name, now_s))
+            for name, status in ctx.activities.items()
+            if status == "wanted" or (status == "running" and name in self.awaited and name not in names)
+        }
+        for name, since_s in list(self.awaited.items()):
+            if name not in names and now_s - since_s > self.start_s:
+                self._give_up(ctx, name)
+
+    def _give_up(self, ctx: Context, name: str) -> None:
+        del self.awaited[name]
+        ctx.cancel_activity(name)
+        self._note(ctx, f"given up {name}: it has not come for {self.start_s:g} s")
 
     # -- changing ---------------------------------------------------------------------------------
 
@@ -166,6 +197,7 @@ class Autoscaler(Job, kw_only=True):
             name = f"{ctx.id}-{self.started}"
             work = self._work(filled_in(self.spawn, {"name": name}))
             ctx.start_activity(name, work, retry=Retry(first_delay_s=1.0), cancel_deadline_s=self.drain_s)
+            self.awaited[name] = ctx.now.timestamp()
             names.append(name)
         return f"started {', '.join(names)}"
 
@@ -173,12 +205,15 @@ class Autoscaler(Job, kw_only=True):
         leaving = sorted([*own.coming, *own.there], key=lambda name: int(name.rpartition("-")[2]))[-count:]
         for name in leaving:
             ctx.cancel_activity(name)
-        return f"ended {', '.join(leaving)}" if leaving else "no node is its own to end"
+        return f"ended {', '.join(leaving)}"
 
     def _work(self, argv: list[str]) -> dict[str, Any]:
         return {"argv": argv, "cwd": self.cwd, "env": self.env}
 
     def _note(self, ctx: Context, why: str) -> None:
+        """Once, as long as it is so."""
+        if self.changes and (self.changes[-1].nodes, self.changes[-1].why) == (self.wanted, why):
+            return
         self.changes = [
             *self.changes[1 - CHANGES_KEPT_MAX :],
             Change(at_ms=round(ctx.now.timestamp() * 1000), nodes=self.wanted, why=why),

@@ -4,7 +4,8 @@
                        fewer       as it is         more
 
 More come when the load was above a high mark for `rise_s`; one goes when it was below both low marks for `fall_s`,
-without a break. So a load that swings faster than that keeps the nodes that its peaks need, and nothing flaps.
+without a break. So a load that swings faster than that keeps the nodes that its peaks need, and nothing flaps. Where
+there are more than there may be, those that are too many go at once; but nothing is ended twice, and nobody else's.
 """
 
 import math
@@ -63,6 +64,8 @@ class Seen(NamedTuple):
     """Their mean busy time."""
     turns_per_s: float
     """What all of them do."""
+    own: int | None = None
+    """So many of them may be ended. None: any."""
 
 
 class Memory(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,7 +85,7 @@ class Decision(NamedTuple):
 
     nodes: int
     why: str
-    """Empty: it is to stay as it is."""
+    """Empty: it is to stay as it is. (It may have to: then this says why, and there are as many as before.)"""
 
 
 def decide(marks: Marks, memory: Memory, seen: Seen) -> tuple[Memory, Decision]:
@@ -92,7 +95,7 @@ def decide(marks: Marks, memory: Memory, seen: Seen) -> tuple[Memory, Decision]:
     if there < marks.nodes_min:
         return _changed(memory, seen), Decision(marks.nodes_min, f"{there} nodes are fewer than nodes_min")
     if there > marks.nodes_max:
-        return _changed(memory, seen), Decision(marks.nodes_max, f"{there} nodes are more than nodes_max")
+        return _too_many(marks, memory, seen)
     if seen.coming:
         return replace(memory, awaited_s=seen.now_s, samples=memory.samples[-1:]), Decision(there, "")
     if not seen.nodes or seen.now_s - max(memory.changed_s, memory.awaited_s) < marks.settle_s:
@@ -101,9 +104,23 @@ def decide(marks: Marks, memory: Memory, seen: Seen) -> tuple[Memory, Decision]:
     if high_s is not None and seen.now_s - high_s >= marks.rise_s and there < marks.nodes_max:
         wanted = min(marks.nodes_max, there + _missing(marks, memory, seen))
         return _changed(memory, seen), Decision(wanted, _told(seen, "above the high marks"))
-    if low_s is not None and seen.now_s - low_s >= marks.fall_s and there > marks.nodes_min:
+    if low_s is not None and seen.now_s - low_s >= marks.fall_s and there > marks.nodes_min and seen.own != 0:
         return _changed(memory, seen), Decision(there - 1, _told(seen, "below the low marks"))
     return memory, Decision(there, "")
+
+
+def _too_many(marks: Marks, memory: Memory, seen: Seen) -> tuple[Memory, Decision]:
+    """Once what was changed last can be seen: who is told to go is there for a while yet."""
+    there = seen.nodes + seen.coming
+    if seen.now_s - memory.changed_s < marks.settle_s:
+        return memory, Decision(there, "")
+    why = f"{there} nodes are more than nodes_max"
+    surplus = there - marks.nodes_max
+    if seen.own is not None:
+        surplus = min(surplus, seen.own)
+    if not surplus:
+        return memory, Decision(there, f"{why}, and none is its own to end")
+    return _changed(memory, seen), Decision(there - surplus, why)
 
 
 def _observed(marks: Marks, memory: Memory, seen: Seen) -> Memory:

@@ -129,6 +129,94 @@ async def test_a_node_that_does_not_come_is_not_waited_for_for_ever(
     assert "change-1 has failed: ExitCode: it ended with exit code 1" in [change.why for change in changes]
 
 
+async def whys(client: tenure.Client, id: str) -> list[str]:
+    return [change.why for change in (await client.state(id)).changes]
+
+
+async def test_nodes_that_leave_are_not_ended_twice(cluster: Cluster, client: tenure.Client) -> None:
+    """They are there for a while after they were told to go: here, for longer than it takes to look again."""
+    marks = {"nodes_min": 4, "nodes_max": 8, "fall_s": 600.0}
+    await client.schedule(Autoscaler, id="node", spawn=["serve", "{name}"], **marks)
+    runs = {}
+    for _ in range(3):
+        run = await cluster.launched()
+        runs[run.activity] = run
+        await cluster.add_node()
+    runs["node-3"].ignores_cancel()
+    await trio.sleep(10)
+    await client.ask("node", {"nodes_min": 1, "nodes_max": 2})
+    await runs["node-2"].told_to_end()
+    await runs["node-3"].told_to_end()
+    await trio.sleep(20)  # one run is over, one is not; their nodes are there
+    assert await names(client) == ["node-0", "node-1", "node-2", "node-3"]
+    await cluster.drain(2)
+    await cluster.drain(3)
+    await trio.sleep(20)
+    assert await names(client) == ["node-0", "node-1"]
+    assert await whys(client, "node") == [
+        "started node-1, node-2, node-3: 1 nodes are fewer than nodes_min",
+        "ended node-2, node-3: 4 nodes are more than nodes_max",
+    ]
+
+
+@pytest.mark.tenure(nodes=3)
+async def test_nodes_of_others_are_left_alone_and_that_is_said_once(cluster: Cluster, client: tenure.Client) -> None:
+    await client.schedule(Autoscaler, id="auto", spawn=["serve", "{name}"], nodes_max=2, fall_s=5.0)
+    await trio.sleep(30)
+    assert await whys(client, "auto") == ["3 nodes are more than nodes_max, and none is its own to end"]
+    assert len(await names(client)) == 3
+
+
+@pytest.mark.tenure(nodes=3)
+async def test_a_command_is_not_run_at_each_look(cluster: Cluster, client: tenure.Client) -> None:
+    """It has `start_s` to see to it; then it is run again."""
+    await client.schedule(Autoscaler, id="auto", command=["scale", "{nodes}"], nodes_max=2, start_s=20.0)
+    run = await cluster.launched()
+    assert run.work["argv"] == ["scale", "2"]
+    await run.succeed()
+    await trio.sleep(15)
+    assert (await client.state("auto")).started == 1
+    await trio.sleep(10)
+    assert (await client.state("auto")).started == 2
+    assert await whys(client, "auto") == ["to 2 nodes: 3 nodes are more than nodes_max"]
+
+
+async def test_a_node_that_is_given_up_is_ended_and_does_not_count(cluster: Cluster, client: tenure.Client) -> None:
+    marks = {"nodes_min": 2, "nodes_max": 3, "fall_s": 600.0, "start_s": 10.0}
+    await client.schedule(Autoscaler, id="node", spawn=["serve", "{name}"], **marks)
+    late = await cluster.launched()
+    late.ignores_cancel()
+    with trio.fail_after(20):
+        await late.told_to_end()
+    assert (await cluster.launched()).activity == "node-2"
+    await cluster.add_node()  # node-1 has come after all,
+    await cluster.add_node()  # and so has node-2
+    await trio.sleep(5)
+    await cluster.drain(1)
+    await trio.sleep(40)
+    assert await names(client) == ["node-0", "node-2"]
+    assert await whys(client, "node") == [
+        "started node-1: 1 nodes are fewer than nodes_min",
+        "given up node-1: it has not come for 10 s",
+        "started node-2: 1 nodes are fewer than nodes_min",
+    ]
+
+
+async def test_a_node_that_fails_comes_again_and_no_other_beside_it(cluster: Cluster, client: tenure.Client) -> None:
+    marks = {"nodes_min": 2, "nodes_max": 3, "fall_s": 600.0, "start_s": 10.0}
+    await client.schedule(Autoscaler, id="node", spawn=["serve", "{name}"], **marks)
+    run = await cluster.launched()
+    await cluster.add_node()
+    await trio.sleep(20)
+    await cluster.kill(1)
+    await run.fail("Killed: it was ended by SIGKILL")
+    with trio.fail_after(20):
+        again = await cluster.launched()
+    assert (again.activity, again.attempt) == ("node-1", 2)
+    await trio.sleep(5)
+    assert (await client.state("node")).started == 1
+
+
 async def test_marks_can_be_changed(cluster: Cluster, client: tenure.Client) -> None:
     await client.schedule(Autoscaler, id="auto", command=["scale", "{nodes}"], **MARKS)
     assert (await client.ask("auto", {"nodes_min": 3, "nodes_max": 5}))["nodes_max"] == 5

@@ -30,15 +30,20 @@ CAN_S = 1_000.0
 
 @dataclass
 class Model:
-    """A cluster: messages come, nodes work them off, nodes that are asked for come a little later."""
+    """A cluster: messages come, nodes work them off, nodes that are asked for come a little later, and those that are
+    told to go are there for a while yet."""
 
     marks: Marks = MARKS
     nodes: int = 1
     start_s: int = 2
+    leave_s: int = 0
+    knows_who_leaves: bool = True
+    """Or sees them, until they have gone, as if they stayed."""
     waiting: float = 0.0
     now_s: float = 1_000_000.0
     memory: Memory = field(default_factory=Memory)
     coming: list[float] = field(default_factory=list)
+    leaving: list[float] = field(default_factory=list)
     changes: list[tuple[float, int]] = field(default_factory=list)
     """When, and by how many nodes."""
 
@@ -47,23 +52,37 @@ class Model:
         arrived = [due_s for due_s in self.coming if due_s <= self.now_s]
         self.coming = [due_s for due_s in self.coming if due_s > self.now_s]
         self.nodes += len(arrived)
+        self.leaving = [due_s for due_s in self.leaving if due_s > self.now_s]
         work, can = self.waiting + messages_per_s, self.nodes * CAN_S
         self.waiting = max(0.0, work - can)
         done = min(work, can)
-        seen = Seen(self.now_s, self.nodes, len(self.coming), round(self.waiting), done / can, done)
+        nodes = self.nodes if self.knows_who_leaves else self.nodes + len(self.leaving)
+        seen = Seen(self.now_s, nodes, len(self.coming), round(self.waiting), done / can, done)
         self.memory, decision = decide(self.marks, self.memory, seen)
-        self._obey(decision)
+        self._obey(decision, nodes + len(self.coming))
 
-    def _obey(self, decision: Decision) -> None:
-        difference = decision.nodes - self.nodes - len(self.coming)
+    def _obey(self, decision: Decision, there: int) -> None:
+        difference = decision.nodes - there
         assert bool(difference) == bool(decision.why)
         if difference:
             self.changes.append((self.now_s, difference))
         if difference > 0:
             self.coming += [self.now_s + self.start_s] * difference
         else:
-            self.nodes += difference
+            self._end(-difference)
+        if self.nodes + len(self.coming) > self.marks.nodes_max:  # a mark was changed, and it waits to see
+            assert self.changes
+            assert self.now_s - self.changes[-1][0] < self.marks.settle_s
+            return
         assert self.marks.nodes_min <= self.nodes + len(self.coming) <= self.marks.nodes_max
+
+    def _end(self, count: int) -> None:
+        """Those first that have not come yet."""
+        kept = max(0, len(self.coming) - count)
+        count -= len(self.coming) - kept
+        self.coming = self.coming[:kept]
+        self.nodes -= count
+        self.leaving += [self.now_s + self.leave_s] * count
 
     def run(self, seconds: int, messages_per_s: Callable[[float], float]) -> "Model":
         for n in range(seconds):
@@ -110,14 +129,14 @@ def test_nothing_is_added_while_some_are_yet_to_come() -> None:
 
 
 def test_fewer_than_there_must_be_are_replaced_at_once() -> None:
-    marks = Marks(**{name: getattr(MARKS, name) for name in MARKS.__struct_fields__} | {"nodes_min": 3})
+    marks = changed(nodes_min=3)
     _, decision = decide(marks, Memory(changed_s=99.5), Seen(100.0, 1, 1, 0, 0.0, 0.0))
     assert decision.nodes == 3
 
 
 def test_one_node_less_must_be_able_to_carry_the_load() -> None:
     """At 0.5 of two nodes a single one would have all it can do."""
-    marks = Marks(**{name: getattr(MARKS, name) for name in MARKS.__struct_fields__} | {"busy_low": 0.6})
+    marks = changed(busy_low=0.6)
     model = Model(marks=marks, nodes=2).run(300, lambda s: 1_000)
     assert (model.nodes, model.changes) == (2, [])
     model.run(300, lambda s: 700)
@@ -139,10 +158,11 @@ def test_a_clock_that_is_set_back_does_not_stop_it() -> None:
     low_s=st.integers(1, 29),
     high_s=st.integers(1, 29),
     start_s=st.integers(0, 20),
+    leave_s=st.integers(0, 2),
     smooth=st.booleans(),
 )
 def test_it_never_flaps_on_a_load_that_swings(
-    low: float, high: float, low_s: int, high_s: int, start_s: int, smooth: bool
+    low: float, high: float, low_s: int, high_s: int, start_s: int, leave_s: int, smooth: bool
 ) -> None:
     """However high it swings, as long as that is faster than `fall_s`: nodes come as the peaks need them, and stay.
     Should there be too many even for the peaks, some go; none comes again after that."""
@@ -153,11 +173,50 @@ def test_it_never_flaps_on_a_load_that_swings(
             return low
         return low + (high - low) * (math.sin(math.pi * at / high_s) if smooth else 1.0)
 
-    model = Model(start_s=start_s).run(1_500, load)
+    model = Model(start_s=start_s, leave_s=leave_s, knows_who_leaves=False).run(1_500, load)
     assert _signs(model) == sorted(_signs(model), reverse=True)
     before = len(model.changes)
     model.run(300, load)
     assert len(model.changes) == before
+
+
+@settings(deadline=None)
+@given(
+    nodes=st.integers(1, 10),
+    nodes_max=st.integers(1, 9),
+    load=st.floats(0, 12_000),
+    start_s=st.integers(0, 20),
+    leave=st.one_of(st.tuples(st.just(True), st.integers(0, 20)), st.tuples(st.just(False), st.integers(0, 2))),
+)
+def test_a_maximum_that_is_lowered_ends_those_that_are_too_many_and_no_more(
+    nodes: int, nodes_max: int, load: float, start_s: int, leave: tuple[bool, int]
+) -> None:
+    """However long they take to go; where it is not known who goes, it is seen before it looks again."""
+    knows, leave_s = leave
+    model = Model(nodes=nodes, start_s=start_s, leave_s=leave_s, knows_who_leaves=knows).run(20, lambda s: load)
+    before, had = len(model.changes), model.nodes + len(model.coming)
+    model.marks = changed(nodes_max=nodes_max)
+    model.run(40, lambda s: load)
+    down = [by for _, by in model.changes[before:] if by < 0]
+    assert down == ([nodes_max - had] if had > nodes_max else [])
+    if down:
+        assert _signs(model)[before:] == [-1.0]
+
+
+def test_only_its_own_are_ended_and_what_it_can_not_do_it_does_not_try() -> None:
+    marks = changed(nodes_max=2)
+    _, some = decide(marks, Memory(), Seen(100.0, 5, 0, 0, 0.5, 0.0, own=1))
+    assert some == Decision(4, "5 nodes are more than nodes_max")
+    memory, none = decide(marks, Memory(), Seen(100.0, 5, 0, 0, 0.5, 0.0, own=0))
+    assert none == Decision(5, "5 nodes are more than nodes_max, and none is its own to end")
+    assert not memory.changed_s
+    idle = Memory(low_since_s=0.0)
+    assert decide(MARKS, idle, Seen(100.0, 5, 0, 0, 0.0, 0.0, own=0))[1] == Decision(5, "")
+    assert decide(MARKS, idle, Seen(100.0, 5, 0, 0, 0.0, 0.0, own=1))[1].nodes == 4
+
+
+def changed(**marks: float) -> Marks:
+    return Marks(**{name: getattr(MARKS, name) for name in MARKS.__struct_fields__} | marks)
 
 
 def _signs(model: Model) -> list[float]:
@@ -165,9 +224,17 @@ def _signs(model: Model) -> list[float]:
 
 
 @settings(deadline=None)
-@given(load=st.floats(0, 12_000), nodes=st.integers(1, 10), waiting=st.floats(0, 50_000), start_s=st.integers(0, 20))
-def test_it_comes_to_rest_under_a_steady_load(load: float, nodes: int, waiting: float, start_s: int) -> None:
-    model = Model(nodes=nodes, waiting=waiting, start_s=start_s).run(1_500, lambda s: load)
+@given(
+    load=st.floats(0, 12_000),
+    nodes=st.integers(1, 10),
+    waiting=st.floats(0, 50_000),
+    start_s=st.integers(0, 20),
+    leave_s=st.integers(0, 20),
+)
+def test_it_comes_to_rest_under_a_steady_load(
+    load: float, nodes: int, waiting: float, start_s: int, leave_s: int
+) -> None:
+    model = Model(nodes=nodes, waiting=waiting, start_s=start_s, leave_s=leave_s).run(1_500, lambda s: load)
     assert model.coming == []
     rest = len(model.changes)
     model.run(600, lambda s: load)
@@ -205,8 +272,9 @@ def test_whatever_it_sees_it_keeps_its_bounds_and_its_pace(
             assert decision.nodes == there
             continue
         assert MARKS.nodes_min <= decision.nodes <= MARKS.nodes_max
-        if MARKS.nodes_min <= there <= MARKS.nodes_max:
+        if MARKS.nodes_min <= there:
             assert now_s - last_s >= MARKS.settle_s
+        if MARKS.nodes_min <= there <= MARKS.nodes_max:
             assert not coming
         if decision.nodes < there <= MARKS.nodes_max:
             assert decision.nodes == there - 1
