@@ -33,7 +33,8 @@ def run(
 ) -> int:
     """Run a pipeline, and wait until it has ended. What is wrong with it is said before anything starts.
 
-    It runs as a job: on the cluster that is named, or on one of its own, which ends with it.
+    It runs as a job: on the cluster that is named, or on one of its own, which ends with it. A job that it makes there
+    is removed when it has ended, unless it writes to a topic or reads one.
 
     Parameters
     ----------

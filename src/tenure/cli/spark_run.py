@@ -64,11 +64,25 @@ async def _run(pipeline: Pipeline, id: str, connection: Connection, console: Pat
 
     with view_for(pipeline, as_json=connection.json) as view:
         async with _open_client(connection) as client:
+            was_there = await _is_there(client, id)
             await client.defining.schedule(PipelineJob, id, {**parameters(pipeline), "on_demand": True})
             started = await client.ask(id, {"start": {"console": str(console)}})
             if (name := started.get("started")) is None:
                 raise Failed(f"{id} is under way already ({', '.join(started.values())}): see `tenure spark list`.")
-            return await _watch(client, id, name, view, Console(console, as_json=connection.json))
+            ended = await _watch(client, id, name, view, Console(console, as_json=connection.json))
+            if not was_there and not pipeline.needs_job:  # who writes to a topic has still to do
+                await client.defining.want(id, "removed")
+            return ended
+
+
+async def _is_there(client: "GridClient", id: str) -> bool:
+    from tenure.scheduler.errors import UnknownJob
+
+    try:
+        await client.directory.describe(id)
+    except UnknownJob:
+        return False
+    return True
 
 
 async def _watch(client: "GridClient", id: str, name: str, view: View, console: Console) -> "ActivityView":
