@@ -4,26 +4,30 @@ the way."""
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tenure.jobs.pipelines.errors import BadOption, MissingInput, NotExecutable, OutputExists
+from tenure.jobs.pipelines.errors import BadOption, BadRecord, MissingInput, NotExecutable, OutputExists
 from tenure.jobs.pipelines.folds import load_aggregate
 from tenure.jobs.pipelines.functions import load_function, look_for
-from tenure.jobs.pipelines.lines import find_inputs
+from tenure.jobs.pipelines.lines import Input, find_inputs
 from tenure.jobs.pipelines.output import Output
 from tenure.jobs.pipelines.picks import Pick
-from tenure.jobs.pipelines.sources import Files
+from tenure.jobs.pipelines.records import csv_columns
+from tenure.jobs.pipelines.sources import Csv, Files
 from tenure.jobs.pipelines.spec import Pipeline
-from tenure.jobs.pipelines.stages import Aggregate, Command, Filter, FlatMap, Join, KeyBy, Map, Stage
+from tenure.jobs.pipelines.stages import Aggregate, Command, Filter, FlatMap, Join, KeyBy, Map, Stage, Table
 
-__all__ = ["check"]
+__all__ = ["check", "check_command", "check_key"]
 
 
 def check(pipeline: Pipeline, run: str = "", *, imports: bool = True) -> None:
-    """Raises a `Mistake` by name, with the stage that it is about. Output of this very run is not in its way. Without
-    `imports`, no code of the user's is run: its functions are looked for only."""
+    """Raises a `Mistake` by name, with the stage that it is about; `BadRecord` for headers of CSV files that don't fit
+    (a stream's are looked at as they come). Output of this very run is not in its way.
+
+    Without `imports`, no code of the user's is run: its functions are looked for only.
+    """
     if not Path(pipeline.folder).is_dir():
         raise MissingInput(f"there is no folder {pipeline.folder} for the pipeline's paths")
     if imports and pipeline.folder not in sys.path:
@@ -32,7 +36,7 @@ def check(pipeline: Pipeline, run: str = "", *, imports: bool = True) -> None:
     for label, stage in zip(pipeline.labels, pipeline.stages, strict=True):
         try:
             _check_stage(stage, pipeline, imports=imports)
-        except (BadOption, MissingInput, NotExecutable) as error:
+        except (BadOption, BadRecord, MissingInput, NotExecutable) as error:
             raise error.__class__(f"stage {label}: {error}") from error
     _check_sink(pipeline, run)
 
@@ -43,12 +47,20 @@ def _check_source(pipeline: Pipeline) -> None:
     path = pipeline.path(pipeline.source.path)
     if pipeline.source.stream and path.is_dir():
         return  # it may be empty: what is not there yet will come
-    for file in find_inputs(path):
-        if not os.access(file, os.R_OK):
-            raise MissingInput(f"{file} may not be read")
+    inputs = _readable(path)
+    if isinstance(pipeline.source, Csv) and not pipeline.source.stream:
+        csv_columns(pipeline.source, inputs)
     outputs = [pipeline.path(folder).resolve() for folder in pipeline.outputs]
     if any(output == path.resolve() or path.resolve() in output.parents for output in outputs):
         raise BadOption(f"the output would be written into its own input {path}")
+
+
+def _readable(path: Path) -> list[Input]:
+    inputs = find_inputs(path)
+    for file in inputs:
+        if not os.access(file, os.R_OK):
+            raise MissingInput(f"{file} may not be read")
+    return inputs
 
 
 def _check_stage(stage: Stage, pipeline: Pipeline, *, imports: bool) -> None:
@@ -58,9 +70,22 @@ def _check_stage(stage: Stage, pipeline: Pipeline, *, imports: bool) -> None:
     if isinstance(stage, Aggregate) and stage.custom:
         (load_aggregate if imports else look_for)(stage.aggregate, folder)
     if isinstance(stage, Join):
-        find_inputs(pipeline.path(stage.join.source.path))
+        _check_table(stage.join, pipeline)
     if isinstance(stage, Command):
         check_command(stage, folder)
+
+
+def _check_table(table: Table, pipeline: Pipeline) -> None:
+    path, source = pipeline.path(table.source.path), table.source
+    inputs = _readable(path)
+    if isinstance(source, Csv):
+        check_key(table, csv_columns(source, inputs), path)
+
+
+def check_key(table: Table, columns: Sequence[str], path: Path) -> None:
+    """Raises `BadOption` if these columns of a table lack the one with its key."""
+    if table.key not in columns:
+        raise BadOption(f"the table {path} has no column {table.key!r}; there are {', '.join(columns)}")
 
 
 def _functions(stage: Stage) -> Iterator[Any]:

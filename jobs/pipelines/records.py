@@ -2,16 +2,18 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from tenure.jobs.pipelines.errors import BadRecord
 from tenure.jobs.pipelines.lines import Input, find_inputs, lines_of
 from tenure.jobs.pipelines.picks import json_text
 from tenure.jobs.pipelines.sources import Csv, Files, Json, Parquet, Text
 
-__all__ = ["Record", "records_of", "rows_of"]
+__all__ = ["Record", "csv_columns", "records_of", "rows_of"]
 
 Record = tuple[str, str]
 
@@ -58,6 +60,16 @@ def _csv_rows(source: Csv, file: Input) -> Iterator[tuple[str, dict[str, str]]]:
             wanted = f"{len(columns)} ({', '.join(columns)})"
             raise BadRecord(f"{key}: the schema does not fit: {len(fields)} columns, not {wanted}: {line:.80}")
         yield key, dict(zip(columns, fields, strict=True))
+
+
+def csv_columns(source: Csv, inputs: Sequence[Input]) -> list[str]:
+    """The columns of all files. Raises `BadRecord` if their headers differ, or are not those that are wanted."""
+    columns = source.columns
+    if source.header:
+        for file in inputs:
+            if (line := next(lines_of(file), None)) is not None:
+                columns = header_of(replace(source, columns=columns), line, file)
+    return columns or []
 
 
 def header_of(source: Csv, line: str, file: Input) -> list[str]:

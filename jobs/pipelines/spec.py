@@ -17,7 +17,7 @@ from tenure.jobs.pipelines.nearest import nearest
 from tenure.jobs.pipelines.parse import known_options, one_of, wanted
 from tenure.jobs.pipelines.sinks import Sink
 from tenure.jobs.pipelines.sources import SOURCES, Source, TopicSource
-from tenure.jobs.pipelines.stages import STAGES, Stage
+from tenure.jobs.pipelines.stages import STAGES, Stage, Table
 
 __all__ = ["Pipeline", "load_pipeline"]
 
@@ -158,6 +158,8 @@ def _source(given: Any) -> Source:
 
 
 def _stage(number: int, given: Any) -> Stage:
+    if isinstance(given, Mapping) and isinstance(table := given.get("join"), Mapping):
+        known_options(table, Table.__struct_fields__, f"stage {number} (join): the table")
     return given if isinstance(given, Stage) else one_of(given, STAGES, "stage", f"stage {number}")
 
 

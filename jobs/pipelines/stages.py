@@ -53,6 +53,8 @@ class Stage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def __post_init__(self) -> None:
         if self.tasks is not None and self.tasks < 1:
             raise BadOption(f"tasks = {self.tasks}: a stage needs at least 1")
+        if self.name is not None and (self.name in ("", ".", "..") or not set(self.name).isdisjoint("/\n\0")):
+            raise BadOption(f"name = {self.name!r}: a stage's name is a word or more, on one line and without a slash")
 
     @property
     def kind(self) -> str:

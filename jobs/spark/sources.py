@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
-from tenure.jobs.pipelines.lines import Input, find_inputs, lines_of
-from tenure.jobs.pipelines.records import header_of
+from tenure.jobs.pipelines.lines import Input, find_inputs
+from tenure.jobs.pipelines.records import csv_columns
 from tenure.jobs.pipelines.sources import Csv, Files, Json, Parquet, Source
 from tenure.jobs.spark.columns import SPACES, complain, is_object
 from tenure.jobs.spark.lines import escaped, keyed_lines, parts_of
@@ -49,16 +47,6 @@ def parsed(source: Source, lines: "DataFrame", columns: Sequence[str] | None) ->
     if isinstance(source, Csv) and columns:
         return lines.filter(value != "").select("key", _csv_row(columns, source.separator).alias("value"))
     return lines
-
-
-def csv_columns(source: Csv, inputs: Sequence[Input]) -> list[str]:
-    """The columns of all files. Raises `BadRecord` if their headers differ."""
-    columns = source.columns
-    if source.header:
-        for file in inputs:
-            if (line := next(lines_of(file), None)) is not None:
-                columns = header_of(replace(source, columns=columns), line, file)
-    return columns or []
 
 
 def _csv_row(columns: Sequence[str], separator: str) -> "Column":

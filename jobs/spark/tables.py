@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tenure.jobs.pipelines.errors import BadOption
+from tenure.jobs.pipelines.check import check_key
 from tenure.jobs.pipelines.spec import Pipeline
 from tenure.jobs.pipelines.stages import Table
 from tenure.jobs.spark.sources import columns_of, read_files
@@ -19,8 +19,8 @@ def table_rows(spark: "SparkSession", table: Table, pipeline: Pipeline) -> "Data
 
     path = pipeline.path(table.source.path)
     columns = columns_of(spark, table.source, path)
-    if columns is not None and table.key not in columns:
-        raise BadOption(f"the table {path} has no column {table.key!r}; there are {', '.join(columns)}")
+    if columns is not None:
+        check_key(table, columns, path)
     rows = read_files(spark, table.source, path)
     key = F.get_json_object("value", f"$['{table.key}']")
     return rows.select(key.alias("key"), F.col("value").alias("row")).filter(F.col("key").isNotNull())

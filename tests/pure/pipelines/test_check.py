@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from tenure.jobs.pipelines import Aggregate, Command, Filter, Join, Map, Pipeline, Sink, Table, Text
+from tenure.jobs.pipelines import Aggregate, Command, Csv, Filter, Join, Map, Pipeline, Sink, Table, Text
 from tenure.jobs.pipelines.check import check
-from tenure.jobs.pipelines.errors import BadOption, MissingInput, NotExecutable, OutputExists
+from tenure.jobs.pipelines.errors import BadOption, BadRecord, MissingInput, NotExecutable, OutputExists
 from tenure.jobs.pipelines.output import Output
 from tenure.scheduler.errors import Mistake
 
@@ -23,7 +23,7 @@ def pipeline(tmp_path):
 
 
 def refused(pipeline, kind, run=""):
-    with pytest.raises(Mistake) as error:
+    with pytest.raises((Mistake, BadRecord)) as error:
         check(pipeline, run)
     assert type(error.value) is kind
     return str(error.value)
@@ -64,6 +64,25 @@ def test_functions(pipeline, tmp_path):
 
 def test_tables(pipeline, tmp_path):
     assert "there is no file" in refused(pipeline(Join(Table(csv="t.csv", key="id"))), MissingInput)
+    (tmp_path / "t.csv").write_text("name,town\nann,Ulm\n")
+    told = refused(pipeline(Join(Table(csv="t.csv", key="id"))), BadOption)
+    assert told == f"stage 1-join: the table {tmp_path}/t.csv has no column 'id'; there are name, town"
+    told = refused(pipeline(Join(Table(csv="t.csv", key="name", columns=["name", "city"]))), BadRecord)
+    assert told.startswith("stage 1-join: t.csv:0: the schema does not fit: the header has columns name, town")
+    check(
+        pipeline(Join(Table(csv="t.csv", key="name")), Join(Table(csv="t.csv", key="a", header=False, columns=["a"])))
+    )
+
+
+def test_headers(pipeline, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "1").write_text("a,b\n1,2\n")
+    assert "the pipeline wants b, a" in refused(pipeline(source=Csv("folder", columns=["b", "a"])), BadRecord)
+    check(pipeline(source=Csv("folder")))
+    (tmp_path / "folder" / "2").write_text("a,c\n")
+    assert refused(pipeline(source=Csv("folder")), BadRecord).startswith("2:0: the schema does not fit")
+    check(pipeline(source=Csv("folder", header=False, columns=["a", "b"])))
+    check(pipeline(source=Csv("folder", stream=True)))
 
 
 def test_output_in_the_way(pipeline, tmp_path):

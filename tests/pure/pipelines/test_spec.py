@@ -154,6 +154,7 @@ def test_words_that_are_nearly_right():
         ({"join": {"csv": "t.csv"}}, "missing required field `key`"),
         ({"join": {"csv": "t.csv", "json": "t.json", "key": "id"}}, "one of csv, json and parquet"),
         ({"join": {"csv": "t.csv", "key": "id"}, "how": "outer"}, "how: invalid enum value 'outer'"),
+        *(({"grep": "x", "name": name}, "without a slash") for name in ("a/b", "../../x", "..", ".", "", "a\nb")),
     ],
 )
 def test_options_that_can_not_be_meant(options, told):
@@ -161,6 +162,12 @@ def test_options_that_can_not_be_meant(options, told):
     assert kind is BadOption
     assert text.startswith("stage 2")
     assert told in text
+
+
+def test_options_of_a_table_that_are_unknown():
+    kind, text = stage(join={"csv": "t.csv", "key": "id", "seperator": ";"})
+    assert kind is UnknownOption
+    assert text == "stage 2 (join): the table has no option 'seperator'; did you mean 'separator'?"
 
 
 @pytest.mark.parametrize(
