@@ -81,11 +81,14 @@ class StreamOutput:
             _sync(self.final)
         return target
 
-    def commit_files(self, place: Path) -> None:
-        """Let files appear under their own names, which no other batch uses."""
-        for file in place.iterdir() if place.is_dir() else ():
-            if not file.name.startswith("."):
-                file.rename(self.final / file.name)
+    def commit_files(self, place: Path, suffix: str) -> None:
+        """Let files appear under their own names, whose suffix no other batch uses. Those that an earlier try at this
+        batch has let appear, and that this one does not have, go."""
+        files = [file for file in place.iterdir() if not file.name.startswith(".")] if place.is_dir() else []
+        for left in {path.name for path in self.final.glob(f"*{suffix}")} - {file.name for file in files}:
+            (self.final / left).unlink(missing_ok=True)
+        for file in files:
+            file.rename(self.final / file.name)
 
     def abandon(self) -> None:
         """Leave nothing of this attempt beside the output."""

@@ -160,7 +160,7 @@ class Stream:
         with ExitStack() as stack:
             places = {folder: stack.enter_context(out.batch(chunk.number)) for folder, out in self._outputs.items()}
             logs = places.pop(str(self._pipeline.processed), None)
-            processed = None if logs is None else ProcessedLog(logs, f".{chunk.number:09}.log")
+            processed = None if logs is None else ProcessedLog(logs, _log_suffix(chunk))
             results, whole = self._results_of(chunk, lines, remembering, processed)
             if self._pipeline.sink.console and self._pipeline.sink.text is None:
                 places[CONSOLE] = self._ledger.folder / "console"
@@ -181,7 +181,7 @@ class Stream:
         for folder, output in self._outputs.items():
             if folder == self._pipeline.processed:
                 assert logs is not None
-                output.commit_files(logs)
+                output.commit_files(logs, _log_suffix(chunk))
                 continue
             path = output.commit(chunk.number, places[folder], whole=whole and folder != TOPIC)
             text = path if folder == self._pipeline.sink.text else text
@@ -219,6 +219,10 @@ class Stream:
         )
         if (tasks := self._scaling.tasks) is not None:
             self._reporter.metrics(tasks=tasks)
+
+
+def _log_suffix(chunk: Chunk) -> str:
+    return f".{chunk.number:09}.log"
 
 
 def _clear_unbegun(checkpoint: Path) -> None:

@@ -251,6 +251,32 @@ def test_logs_of_processed_keys_by_task_and_batch(spark, tmp_path):
     assert sorted(keys) == sorted(f"PROCESSED,a:{number}" for number in range(len(LINES)))
 
 
+def test_logs_of_tasks_that_a_batch_no_longer_has_go(spark, tmp_path):
+    write(tmp_path, "a", LINES)
+    sink = Sink(text="out")
+    source = Text("in", stream=True, idle_s=0.3, max_batch_records=20)
+    many, few = (
+        Pipeline(
+            name="p",
+            source=source,
+            stages=[Grep("user1", tasks=tasks)],
+            sink=sink,
+            processed="logs",
+            folder=str(tmp_path),
+        )
+        for tasks in (5, 1)
+    )
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        breaking(monkeypatch, Ledger, "mark", 1, after=False)
+        with pytest.raises(Broken):
+            run(spark, many)
+    assert len(list((tmp_path / "logs").glob("*.log"))) > 1
+    run(spark, few)
+    logs = {path.name: path.read_text().splitlines() for path in (tmp_path / "logs").glob("*.log")}
+    assert {name for name, keys in logs.items() if keys} == {"1-grep-0.000000000.log"}
+    assert sorted(logs["1-grep-0.000000000.log"]) == sorted(f"PROCESSED,a:{number}" for number in range(len(LINES)))
+
+
 def test_a_bad_record_ends_it_with_its_key(spark, tmp_path):
     write(tmp_path, "a", ["1", "x"])
     with pytest.raises(Exception) as failed:  # what Spark makes of it
