@@ -6,6 +6,7 @@ STATE/chunks/                  what was taken in (see `intake`)
 STATE/batches/000000012.json   batch 12 is done: written when all that belongs to it is in its place
 STATE/state/LABEL/000000012/   what a stage remembers after batch 12
 STATE/spark/                   Spark's own checkpoint
+STATE/printing.*               what is being printed to a console that is a file (see `jobs/spark/printing.py`)
 """
 
 import fcntl

@@ -26,6 +26,7 @@ from tenure.jobs.pipelines.stages import Aggregate
 from tenure.jobs.pipelines.stream_output import StreamOutput
 from tenure.jobs.pipelines.topics import TOPIC_RESULTS, TopicFiles
 from tenure.jobs.reporting import Reporter
+from tenure.jobs.spark.printing import print_batch
 from tenure.jobs.spark.processed import ProcessedLog
 from tenure.jobs.spark.progress import Rate
 from tenure.jobs.spark.scaling import Scaling
@@ -58,7 +59,7 @@ def run_stream(
             stack.callback(output.abandon)
             output.open(pipeline.name, overwrite=pipeline.sink.overwrite)
             outputs[name] = output
-        stream = Stream(spark, pipeline, ledger, outputs, reporter, console or sys.stdout)
+        stream = Stream(spark, pipeline, ledger, outputs, reporter, console)
         reporter.on_cancel(stream.stopping.set)
         return stream.run()
 
@@ -73,7 +74,7 @@ class Stream:
         ledger: Ledger,
         outputs: dict[str, StreamOutput],
         reporter: Reporter,
-        console: IO[str],
+        console: IO[str] | None,
     ) -> None:
         assert isinstance(pipeline.source, Files | TopicSource)
         self._spark, self._pipeline, self._ledger, self._outputs = spark, pipeline, ledger, outputs
@@ -171,7 +172,7 @@ class Stream:
                 self._reporter.confirm()
             text = self._commit(chunk, places, logs, whole=whole)
             if self._pipeline.sink.console and text is not None:
-                print_text(text, self._console)
+                self._print(chunk.number, text)
             self._ledger.mark(remembering.batch(count))
         self._tell(chunk, count, remembering.late, whole=whole)
 
@@ -186,6 +187,12 @@ class Stream:
             path = output.commit(chunk.number, places[folder], whole=whole and folder != TOPIC)
             text = path if folder == self._pipeline.sink.text else text
         return text
+
+    def _print(self, number: int, text: Path) -> None:
+        if self._console is None:
+            print_text(text, sys.stdout)  # others write there too
+        else:
+            print_batch(self._ledger.folder, number, text, self._console)
 
     def _results_of(
         self, chunk: Chunk, lines: "DataFrame", remembering: Remembering, processed: ProcessedLog | None

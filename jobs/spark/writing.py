@@ -2,14 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TextIO, cast
 
 from tenure.jobs.pipelines.spec import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["CONSOLE", "TOPIC", "print_text", "write"]
+__all__ = ["CONSOLE", "TOPIC", "parts_of", "print_text", "write"]
 
 CONSOLE = "\0console"
 """Stands for the place of text that is only printed."""
@@ -37,13 +37,24 @@ def write(pipeline: Pipeline, records: "DataFrame", places: dict[str, Path], *, 
     return int(observation.get["records"])
 
 
+def parts_of(place: Path) -> list[Path]:
+    """The files with the text of a place, which may be one file."""
+    return sorted(place.glob("part-*")) if place.is_dir() else [place]
+
+
 def print_text(place: Path, console: IO[str], *, skip_bytes: int = 0) -> None:
     """Print a file, or the parts in a folder, without so much at their beginning."""
-    for part in sorted(place.glob("part-*")) if place.is_dir() else [place]:
+    console.flush()
+    # What was printed before may end within a character.
+    to = cast(TextIO, console).buffer if skip_bytes else None
+    for part in parts_of(place):
         with part.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(min(skip_bytes, size))
             skip_bytes -= min(skip_bytes, size)
             for line in file:
-                console.write(line.decode())
+                if to is None:
+                    console.write(line.decode())
+                else:
+                    to.write(line)
     console.flush()

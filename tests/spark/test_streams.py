@@ -22,7 +22,7 @@ from tenure.jobs.pipelines import (
 from tenure.jobs.pipelines.errors import BadRecord, OutputExists, StateInUse, StateMismatch
 from tenure.jobs.pipelines.ledger import Ledger
 from tenure.jobs.pipelines.stream_output import StreamOutput
-from tenure.jobs.spark import stream
+from tenure.jobs.spark import printing, stream
 from tenure.jobs.spark.failures import told
 from tenure.jobs.spark.silent import SilentReporter
 from tenure.jobs.spark.stream import run_stream
@@ -199,6 +199,55 @@ def test_results_appear_once_although_a_batch_is_done_twice(spark, tmp_path, cap
     run(spark, declared)
     assert found(tmp_path) == in_python(declared)
     assert len(capsys.readouterr().out.splitlines()) == len(in_python(declared))
+
+
+class Full(Exception):
+    """As if the process had been killed while it printed."""
+
+
+@pytest.mark.parametrize(("name", "text"), [("stateless", None), ("whole", "out")])
+def test_a_console_that_is_a_file_has_each_line_once(spark, tmp_path, name, text):
+    declared = pipeline(tmp_path, STAGES[name], text=text, console=True)
+    write(tmp_path, "a", LINES)
+    undisturbed = structs.replace(declared, state="undisturbed", sink=Sink(console=True))
+    with (tmp_path / "expected").open("a") as console:
+        run_stream(spark, undisturbed, SilentReporter("p"), console)
+
+    def half(place, console, *, skip_bytes=0):
+        with place.open("rb") as file:
+            console.buffer.write(file.read()[skip_bytes : skip_bytes + 7])
+        console.flush()
+        raise Full
+
+    for is_half, break_at in [(False, 1), (True, 1), (False, 2)]:
+        with pytest.MonkeyPatch.context() as monkeypatch, (tmp_path / "console").open("a") as console:
+            if is_half:
+                monkeypatch.setattr(printing, "print_text", half)
+            else:
+                breaking(monkeypatch, Ledger, "mark", break_at, after=False)
+            with pytest.raises((Broken, Full)):
+                run_stream(spark, declared, SilentReporter("p"), console)
+    with (tmp_path / "console").open("a") as console:
+        run_stream(spark, declared, SilentReporter("p"), console)
+    assert (tmp_path / "console").read_text() == (tmp_path / "expected").read_text()
+
+
+def test_what_was_done_is_told_again_when_nobody_may_have_heard_it(spark, tmp_path):
+    declared = pipeline(tmp_path, STAGES["stateless"])
+    write(tmp_path, "a", LINES[:3])
+    said = []
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        breaking(monkeypatch, Ledger, "mark", 1, after=True)
+        with pytest.raises(Broken):
+            run(spark, declared)
+        monkeypatch.setattr(SilentReporter, "_say", lambda self, line: said.append(line))
+        monkeypatch.setattr(stream.Stream, "_query", lambda self: pytest.fail("not told before"))
+        with pytest.raises(pytest.fail.Exception):
+            run(spark, declared)
+    assert {"metrics": {"batches_done": 1}} in said
+    known = Ledger(declared.state_folder)
+    with known.held(declared):
+        assert {"started": True, "info": {"stream": known.stream}} in said
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])
