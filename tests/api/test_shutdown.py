@@ -7,7 +7,9 @@ import pytest
 import trio
 
 import tenure
+from tenure.clients.quiescing import jobs_of
 from tenure.scheduler.grid.memory import Fault, Faults
+from tenure.scheduler.sightings import OPEN
 from tenure.testing import Cluster
 
 APP = "relay"
@@ -354,6 +356,64 @@ async def test_all_nodes_end_when_all_that_was_accepted_is_finished(cluster: Clu
     assert await total(client) == 21 - 6
     assert {(await client.state(f"slow-{n}")).done for n in range(8)} == {1}
     assert await client.ask("relay-1", {"left": 0}) > 0  # inputs are let in again
+
+
+@pytest.mark.tenure(nodes=1, partitions=9)
+async def test_partitions_that_do_not_answer_are_named(cluster: Cluster, client: tenure.Client) -> None:
+    await relays(client)
+    await cluster.kill(0)
+    told: list[str] = []
+    silent = "9 partitions that do not answer: 0, 1, 2, 3, 4, 5, 6, 7, …"
+    with pytest.raises(tenure.NotFinished, match=f"not quiet after 40 s: it waits for {silent}"):
+        await client.wait(APP, on_wait=told.append, timeout_s=40)
+    assert set(told) == {silent}
+
+
+@pytest.mark.tenure(nodes=1, partitions=7)
+async def test_taking_away_has_one_deadline(cluster: Cluster, client: tenure.Client) -> None:
+    await relays(client)
+    await cluster.kill(0)
+    told: list[str] = []
+    began_s = trio.current_time()
+    with trio.fail_after(300):
+        with pytest.raises(
+            tenure.NotFinished, match="not all jobs of application 'relay' are removed after 60 s, only 0"
+        ):
+            await client.undeploy(APP, now=True, on_wait=told.append, timeout_s=60)
+        assert any("the list of its jobs: no answer from partition" in line for line in told)
+        assert 60 <= trio.current_time() - began_s < 70
+        with pytest.raises(tenure.NotDone, match=r"no answer from partition \d within \S+ s"):
+            await jobs_of(client._home._value, APP, 3)
+
+
+@pytest.mark.tenure(nodes=1, partitions=7)
+async def test_a_lost_partition_is_told_as_such(
+    cluster: Cluster, client: tenure.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await relays(client)
+    core: Any = client._home._value
+    command = core.command
+
+    async def lost(partition: int, *arguments: Any, **options: Any) -> Any:
+        if partition == 3:
+            if arguments[1].get("close") != OPEN:
+                await trio.sleep(1)  # the others are closed meanwhile
+            raise tenure.PartitionLost("partition 3 is lost")
+        return await command(partition, *arguments, **options)
+
+    monkeypatch.setattr(core, "command", lost)
+    calls = {
+        "wait": lambda: client.wait(APP),
+        "wait, closed": lambda: client.wait(APP, refuse_inputs=True),
+        "undeploy": lambda: client.undeploy(APP),
+        "shutdown": lambda: client.shutdown(),
+    }
+    for call in calls.values():  # not undeploying at once, which has removed some by then
+        with pytest.raises(tenure.PartitionLost, match="partition 3 is lost"):
+            await call()
+    monkeypatch.undo()
+    for n in range(5):
+        assert await client.ask(f"relay-{n}", {"left": 0}) == 1  # inputs are let in again
 
 
 @pytest.mark.parametrize("seed", range(5))

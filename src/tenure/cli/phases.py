@@ -103,12 +103,12 @@ def undeploy(
     dry_run
         Only print the jobs that are meant.
     within
-        Give up after so many seconds; never, unless given. Then all stays as it is.
+        Give up after so many seconds in all; never, unless given. Jobs that are not removed by then stay as they are.
     """
     from tenure.clients.quiescing import jobs_of, undeploy
 
     if dry_run:
-        ids = _run(connection, lambda client: jobs_of(client, application))
+        ids = _run(connection, lambda client: jobs_of(client, application, within))
         _check_there(application, len(ids))
         for id in sorted(ids):
             print_json({"id": id, "done": False}) if connection.json else print(id)

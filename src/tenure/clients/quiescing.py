@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 import msgspec
 import trio
 
+from tenure.clients.plain import one_error
 from tenure.clients.views import Quiet, WorkerView
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import Mistake, NotDone, NotFinished, TenureError, UnknownJob
@@ -24,6 +25,9 @@ Timers = Literal["keep", "fire"]
 PAUSE_S, PAUSE_MAX_S = 0.02, 0.5
 ANSWER_S = 30.0
 """A partition that does not answer for so long is asked again in the next round."""
+SILENT_AFTER_S = 5.0
+"""Partitions that take longer are named meanwhile."""
+NAMED_MAX = 8
 AT_ONCE_MAX = 64
 
 
@@ -35,15 +39,22 @@ class Rounds:
         self.close = DIRECT if close else AS_IT_IS
         self.rounds: list[list[Sighting]] = []
         self._fired: set[int] = set()
+        self._silent: list[int] = []
+        """Partitions that did not answer in the last round, or have not for long in this one."""
         self.fire = False
         """Let timers that are set come due now; once in each partition."""
 
-    async def ask(self) -> bool:
-        """One round; returns whether it is decided now."""
+    async def ask(self, tell: Tell | None = None) -> bool:
+        """One round; returns whether it is decided now. Raises `PartitionLost`."""
         seen: list[Sighting | None] = [None] * self.client.partition_count
-        async with trio.open_nursery() as nursery:
-            for partition in range(self.client.partition_count):
-                nursery.start_soon(self._ask_one, partition, seen)
+        with one_error():
+            async with trio.open_nursery() as watching:
+                watching.start_soon(self._name_silent, seen, tell)
+                async with trio.open_nursery() as asking:
+                    for partition in range(self.client.partition_count):
+                        asking.start_soon(self._ask_one, partition, seen)
+                watching.cancel_scope.cancel()
+        self._silent = _missing(seen)
         whole = [sighting for sighting in seen if sighting is not None]
         if len(whole) < len(seen):
             self.rounds = []  # some did not answer: what was seen before them does not count
@@ -51,6 +62,20 @@ class Rounds:
         self.rounds = [*self.rounds[-(ROUNDS - 1) :], whole]
         self._stop_more_inputs()
         return is_quiet(self.rounds) and self._are_closed(TOPICS if self.close > AS_IT_IS else AS_IT_IS)
+
+    async def _name_silent(self, seen: list[Sighting | None], tell: Tell | None) -> None:
+        while True:
+            await trio.sleep(SILENT_AFTER_S)
+            self._silent = _missing(seen)
+            if tell is not None:
+                tell(self.waits_for())
+
+    def waits_for(self) -> str:
+        """For people, in a line. Empty: nothing is known yet."""
+        if not self._silent:
+            return what_is_waited_for(self.rounds)
+        named = ", ".join(map(str, self._silent[:NAMED_MAX])) + (", …" if len(self._silent) > NAMED_MAX else "")
+        return f"{len(self._silent)} partitions that do not answer: {named}"
 
     async def _ask_one(self, partition: int, seen: list[Sighting | None]) -> None:
         before = self.rounds[-1][partition] if self.rounds else None
@@ -66,6 +91,10 @@ class Rounds:
             answer = await self.client.command(partition, "", arguments, deadline_s=ANSWER_S)
         except NotDone:
             return
+        except TenureError:
+            if self.close == OPEN:
+                return  # a lost partition keeps none of the others closed; what ended the wait has told of it
+            raise
         seen[partition] = msgspec.convert(answer, Sighting)
         if fire:
             self._fired.add(partition)
@@ -125,19 +154,22 @@ async def until_quiet(rounds: Rounds, timers: Timers, tell: Tell | None, timeout
     with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
         while True:
             asked += 1
-            if await rounds.ask():
+            if await rounds.ask(tell):
                 if timers == "keep" or rounds.fire:
                     return _quiet(rounds, asked)
                 rounds.fire, rounds.rounds = True, []  # what was accepted is finished: now time moves to its end
             elif tell is not None:
-                tell(what_is_waited_for(rounds.rounds))
+                tell(rounds.waits_for())
             pause_s = PAUSE_S if not any(seen.busy for seen in rounds.last) else min(PAUSE_MAX_S, 2 * pause_s)
             await trio.sleep(pause_s)
-    nobody = "partitions that do not answer" if asked > 1 else "the first answers"
-    waits_for = what_is_waited_for(rounds.rounds) or nobody
+    waits_for = rounds.waits_for() or "the first answers"
     raise NotFinished(
         f"application {rounds.application!r} is not quiet after {timeout_s:g} s: it waits for {waits_for}"
     )
+
+
+def _missing(seen: list[Sighting | None]) -> list[int]:
+    return [partition for partition, sighting in enumerate(seen) if sighting is None]
 
 
 def _quiet(rounds: Rounds, asked: int) -> Quiet:
@@ -162,27 +194,34 @@ async def undeploy(
     tell: Tell | None = None,
     timeout_s: float | None = None,
 ) -> int:
-    """Returns how many jobs were removed."""
+    """Returns how many jobs were removed. Raises `NotFinished` after `timeout_s` in all, with some removed or none."""
+    end_s = trio.current_time() + (float("inf") if timeout_s is None else timeout_s)
     async with refusing(client, application) as rounds:
         if not now:
             await until_quiet(rounds, timers, tell, timeout_s)
-        return await _remove_all(client, rounds, tell)
-
-
-async def _remove_all(client: GridClient, rounds: Rounds, tell: Tell | None) -> int:
-    removed, failures = 0, list[TenureError]()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_keep_closed, rounds)
-        while not failures and (ids := await jobs_of(client, rounds.application)):
-            if tell is not None:
-                tell(f"{len(ids):,} jobs that are to be removed")
-            removed += await _remove(client, ids, failures)
-        nursery.cancel_scope.cancel()
+        removed, failures = list[str](), list[TenureError]()
+        with trio.move_on_at(end_s) as waiting, one_error():
+            await _remove_all(rounds, removed, failures, tell)
     if failures:
         raise NotFinished(
             f"{len(failures)} jobs could not be removed, the first as: {failures[0]}. Undeploy it again."
         ) from failures[0]
-    return removed
+    if waiting.cancelled_caught:
+        raise NotFinished(
+            f"not all jobs of application {application!r} are removed after {timeout_s:g} s, only {len(removed):,}. "
+            "Undeploy it again"
+        )
+    return len(removed)
+
+
+async def _remove_all(rounds: Rounds, removed: list[str], failures: list[TenureError], tell: Tell | None) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_keep_closed, rounds)
+        while not failures and (ids := await _listed(rounds, tell)):
+            if tell is not None:
+                tell(f"{len(ids):,} jobs that are to be removed")
+            await _remove(rounds.client, ids, removed, failures)
+        nursery.cancel_scope.cancel()
 
 
 async def _keep_closed(rounds: Rounds) -> None:
@@ -191,26 +230,31 @@ async def _keep_closed(rounds: Rounds) -> None:
         await trio.sleep(PAUSE_MAX_S)
 
 
-async def jobs_of(client: GridClient, application: str) -> list[str]:
-    """The ids of an application's jobs, but for those that end already; of very many, some."""
+async def _listed(rounds: Rounds, tell: Tell | None) -> list[str]:
     while True:
         try:
-            answers = await client.directory.every_partition({"op": "jobs_of", "application": application})
-            return [id for answer in answers for id in answer]
-        except NotDone:
+            return await jobs_of(rounds.client, rounds.application)
+        except NotDone as error:
+            if tell is not None:
+                tell(f"the list of its jobs: {error}")
             await trio.sleep(PAUSE_MAX_S)
 
 
-async def _remove(client: GridClient, ids: list[str], failures: list[TenureError]) -> int:
-    removed = 0
+async def jobs_of(client: GridClient, application: str, timeout_s: float | None = None) -> list[str]:
+    """The ids of an application's jobs, but for those that end already; of very many, some. Raises `NotDone`."""
+    question = {"op": "jobs_of", "application": application}
+    answers = await client.directory.every_partition(question, deadline_s=timeout_s)
+    return [id for answer in answers for id in answer]
+
+
+async def _remove(client: GridClient, ids: list[str], removed: list[str], failures: list[TenureError]) -> None:
     limiter = trio.CapacityLimiter(AT_ONCE_MAX)
 
     async def one(id: str) -> None:
-        nonlocal removed
         async with limiter:
             try:
                 await client.defining.want(id, "removed")
-                removed += 1
+                removed.append(id)
             except UnknownJob:
                 pass  # it has finished itself meanwhile
             except TenureError as error:
@@ -219,7 +263,6 @@ async def _remove(client: GridClient, ids: list[str], failures: list[TenureError
     async with trio.open_nursery() as nursery:
         for id in ids:
             nursery.start_soon(one, id)
-    return removed
 
 
 async def workers(client: GridClient, application: str, node: str, timeout_s: float | None) -> list[WorkerView]:
