@@ -161,7 +161,8 @@ class CommandWork:
             error = f"ExitCode: it ended with exit code {code}"
             if code in NOT_EXECUTED and not line:
                 error += f": {NOT_EXECUTED[code]}"
-        return Outcome(status="failed", error=f"{error}: {line[:500]}" if line else error, traceback=last)
+        error = f"{error}: {line[:500]}" if line else error
+        return Outcome(status="failed", error=error, traceback=last, final=self.command.exit_is_final and code > 0)
 
     def say(self, line: dict[str, Any]) -> None:
         try:

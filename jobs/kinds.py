@@ -30,6 +30,8 @@ class Command(Struct, frozen=True, kw_only=True):
     """What it reads from its standard input."""
     log_bytes_max: int = 8 * 2**20
     """Of standard output and standard error each, so much is kept (the newest)."""
+    exit_is_final: bool = False
+    """What it says by another exit code than 0 is its answer: only a run that was lost is tried again."""
 
 
 Kind = Callable[[Run], Command]

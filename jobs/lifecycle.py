@@ -8,15 +8,17 @@ Without it no node does: who may send to it may run any program, and end all nod
     instruction ──► activity: the command `tenure …`, once ──► how it ended: kept, published, told to followers
 
 It is a job like others: it survives its owner, its instructions come from any job or client, one waits for the other,
-and what is under way goes on when the node that it was on has gone. An instruction whose machine dies has failed: some
-may be tried again (`attempts_max`), to shut down or to load may not.
+and what is under way goes on when the node that it was on has gone. What a command says at its end is final. One that
+was killed, or whose machine has gone, has said nothing: it is run again (`attempts_max`), the same, but to shut down,
+load or undeploy is not.
 """
 
 from typing import Any, ClassVar, Literal
 
+import msgspec
 from msgspec import Struct
 
-from tenure.jobs.activity_job import ActivityJob, Overlap
+from tenure.jobs.activity_job import QUEUED_MAX, ActivityJob, Overlap
 from tenure.scheduler.activities_wire import ActivityEvent
 from tenure.scheduler.context import Context
 from tenure.scheduler.errors import Mistake, WrongType
@@ -69,14 +71,15 @@ class Load(_Instruction, tag="load", kw_only=True):
 
 
 class ScaleUp(_Instruction, tag="scale_up", kw_only=True):
-    """Start so many nodes more, by `spawn` (see `tenure scale`), on the machine that the controller is on."""
+    """Start so many nodes more than there are when this is begun, by `spawn` (see `tenure scale`), on the machine that
+    the controller is on."""
 
     nodes: int = 1
     spawn: str
 
 
 class ScaleDown(_Instruction, tag="scale_down", kw_only=True):
-    """Let so many nodes leave."""
+    """Let so many leave of the nodes that there are when this is begun."""
 
     nodes: int = 1
 
@@ -114,41 +117,47 @@ class Done(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     do: str
     status: str
-    """succeeded, failed, cancelled, or refused before it was begun"""
+    """succeeded, failed, cancelled, or refused: it was not begun"""
     error: str = ""
     at_ms: int
 
 
+def _check(instruction: Instruction) -> None:
+    """Raises `Mistake` for what can never be done. Pure."""
+    match instruction:
+        case ScaleUp(nodes=nodes) | ScaleDown(nodes=nodes) | Upgrade(at_once=nodes):
+            if nodes < 1:
+                raise Mistake(f"a number of nodes is positive, not {nodes}")
+        case Undeploy(application=application):
+            if application == CONTROLLERS:
+                raise Mistake("a controller can't undeploy itself: unschedule it")
+        case _:
+            pass
+
+
 def arguments_of(instruction: Instruction, nodes: int) -> list[str]:
     """The command that does it; `nodes` take part now. Pure."""
+    _check(instruction)
     match instruction:
         case Snapshot(url=url):
             does = ["snapshot", url]
         case Load(url=url, name=name, replace=replace):
             does = ["restore", url, *(["--name", name] if name else []), *(["--replace"] if replace else [])]
         case ScaleUp(nodes=more, spawn=spawn):
-            does = ["scale", "--to", str(nodes + _positive(more)), "--spawn", spawn]
+            does = ["scale", "--to", str(nodes + more), "--spawn", spawn]
         case ScaleDown(nodes=fewer):
-            if nodes - _positive(fewer) < 1:
+            if nodes - fewer < 1:
                 raise Mistake(f"{nodes} nodes take part, and one must stay: {fewer} can't leave. To end all: shutdown")
             does = ["scale", "--to", str(nodes - fewer)]
         case Upgrade(spawn=spawn, at_once=at_once):
-            does = ["upgrade", "--spawn", spawn, "--at-once", str(_positive(at_once))]
+            does = ["upgrade", "--spawn", spawn, "--at-once", str(at_once)]
         case Undeploy(application=application, timers=timers):
-            if application == CONTROLLERS:
-                raise Mistake("a controller can't undeploy itself: unschedule it")
             does = ["undeploy", application, "--timers", timers]
         case Shutdown(timers=timers):
             does = ["shutdown", "--timers", timers]
         case _:
             raise Mistake(f"{_name(instruction)!r} is no command")
     return [*does, *instruction.options]
-
-
-def _positive(nodes: int) -> int:
-    if nodes < 1:
-        raise Mistake(f"a number of nodes is positive, not {nodes}")
-    return nodes
 
 
 @job("tenure.lifecycle", application=CONTROLLERS)
@@ -160,6 +169,7 @@ class Lifecycle(ActivityJob, kw_only=True):
     on_demand: bool = True
     overlap: Overlap = "queue"
     attempts_max: int = 2
+    """So often is a command run, should its runs be killed, or their machines go."""
     orphan_after_s: float = 600.0
     """What it does may take all nodes away for a while."""
 
@@ -175,21 +185,38 @@ class Lifecycle(ActivityJob, kw_only=True):
             self.doing, self.tell = self.doing[:1], self.tell[:1]
             return self._cancel(ctx)
         try:
-            arguments = arguments_of(message, sum(not node.draining for node in ctx.nodes))
+            _check(message)
+            if self.current and len(self.queued) >= QUEUED_MAX:
+                raise Mistake(f"{QUEUED_MAX} instructions wait already")
         except Mistake as error:
-            # The controller itself goes on: whoever sent this hears of it.
-            self._keep(ctx, Done(do=_name(message), status="refused", error=str(error), at_ms=_ms(ctx)), message.tell)
-            return {"refused": str(error)}
-        became = self.start(ctx, {"arguments": arguments})
+            return self._refuse(ctx, message, error)
         self.doing.append(_name(message))
         self.tell.append(message.tell)
-        return became
+        return self.start(ctx, {"instruction": msgspec.to_builtins(message)})
 
     def on_activity(self, ctx: Context, event: ActivityEvent) -> None:
         if event.has_ended and event.name == self.current and self.doing:
             ended = Done(do=self.doing.pop(0), status=event.status, error=event.error, at_ms=_ms(ctx))
             self._keep(ctx, ended, self.tell.pop(0))
         super().on_activity(ctx, event)
+        while self.queued and not self.current:  # that one was refused
+            self._begin(ctx, self.queued.pop(0))
+
+    def _begin(self, ctx: Context, start: dict[str, Any]) -> dict[str, Any]:
+        """Here its numbers become absolute: it is committed with them, and is the same however often it is run."""
+        instruction: Instruction = msgspec.convert(start["instruction"], Instruction)
+        try:
+            arguments = arguments_of(instruction, sum(not node.draining for node in ctx.nodes))
+        except Mistake as error:
+            del self.doing[0], self.tell[0]
+            return self._refuse(ctx, instruction, error)
+        return super()._begin(ctx, {"arguments": arguments})
+
+    def _refuse(self, ctx: Context, instruction: Instruction, error: Mistake) -> dict[str, Any]:
+        """The controller itself goes on: whoever sent this hears of it."""
+        refused = Done(do=_name(instruction), status="refused", error=str(error), at_ms=_ms(ctx))
+        self._keep(ctx, refused, instruction.tell)
+        return {"refused": str(error)}
 
     def _keep(self, ctx: Context, ended: Done, listener: str) -> None:
         self.done = [*self.done[1 - KEPT_MAX :], ended]

@@ -17,6 +17,8 @@ from tenure.scheduler.activities_port import Run
 
 __all__ = ["TenureWork", "command"]
 
+PROGRAM = [sys.executable, "-m", "tenure.cli"]
+
 
 class TenureWork(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The work of an activity of kind `tenure`."""
@@ -26,11 +28,11 @@ class TenureWork(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def command(run: Run) -> Command:
-    """What to start."""
+    """What to start. It says itself what there is to say: one that has ended by itself is not tried again."""
     try:
         work = msgspec.convert(run.work, TenureWork)
     except msgspec.ValidationError as error:
         raise WrongWork(f"the work of a tenure activity: {error}") from error
     source = str(Path(tenure.jobs.__file__).parents[1].parent)
     path = os.pathsep.join(part for part in (source, os.environ.get("PYTHONPATH", "")) if part)
-    return Command(argv=[sys.executable, "-m", "tenure.cli", *work.arguments], env={"PYTHONPATH": path})
+    return Command(argv=[*PROGRAM, *work.arguments], env={"PYTHONPATH": path}, exit_is_final=True)
