@@ -103,6 +103,11 @@ class ActivityJob(Job, kw_only=True):
         """Whether what the work reports comes to `on_activity`, too."""
         return False
 
+    @property
+    def healthy_after_s(self) -> float | None:
+        """Of work without an end: an attempt that has run for so long does not count against `attempts_max`."""
+        return None
+
     def work(self, start: dict[str, Any]) -> Any:
         """What the activity is to do; `start` is what its order gave."""
         raise NotImplementedError
@@ -204,6 +209,7 @@ class ActivityJob(Job, kw_only=True):
             timeout_s=self.run_timeout_s,
             stall_after_s=self.stall_after_s,
             tells_progress=self.tells_progress,
+            healthy_after_s=self.healthy_after_s,
         )
         return {"started": self.current}
 

@@ -218,12 +218,21 @@ def lose(activity: Activity, outcome: Outcome, now_ms: int) -> Change:
     """An attempt has failed, or is given up: the next one, or the end. From here on, the old one is fenced."""
     if activity.status == ActivityStatus.CANCELLING:
         return _end(activity, replace(outcome, status="cancelled"), now_ms)
-    if outcome.final or activity.attempt >= activity.policy.attempts_max:
+    forgiven = activity.attempt - 1 if _was_healthy(activity, now_ms) else activity.forgiven
+    failures = activity.attempt - forgiven
+    if outcome.final or failures >= activity.policy.attempts_max:
         return _end(activity, outcome, now_ms)
-    due_ms = now_ms + max(1, round(activity.policy.delay_s(activity.attempt) * 1000))
-    again = _again(activity, outcome.error, due_ms)
+    due_ms = now_ms + max(1, round(activity.policy.delay_s(failures) * 1000))
+    again = replace(_again(activity, outcome.error, due_ms), forgiven=forgiven)
     tells = activity.policy.tells_progress
     return Change(again, _event(activity, "retrying", outcome) if tells else None)
+
+
+def _was_healthy(activity: Activity, now_ms: int) -> bool:
+    healthy_after_s = activity.policy.healthy_after_s
+    if healthy_after_s is None or not activity.started_ms:
+        return False
+    return now_ms - activity.started_ms >= healthy_after_s * 1000
 
 
 def _end(activity: Activity, outcome: Outcome, now_ms: int) -> Change:

@@ -44,9 +44,11 @@ class ActivityPolicy(Struct, array_like=True, frozen=True, gc=False):
     timeout_s: float | None = None
     stall_after_s: float | None = None
     tells_progress: bool = False
+    healthy_after_s: float | None = None
+    """An attempt that has run for so long was well: failures are counted anew."""
 
     def __post_init__(self) -> None:
-        deadlines = (self.heartbeat_s, self.orphan_after_s, self.timeout_s, self.stall_after_s)
+        deadlines = (self.heartbeat_s, self.orphan_after_s, self.timeout_s, self.stall_after_s, self.healthy_after_s)
         if any(deadline is not None and deadline <= 0 for deadline in deadlines) or self.cancel_deadline_s < 0:
             raise Mistake(f"the deadlines of an activity are positive: {self}")
         if self.orphan_after_s < 3 * self.heartbeat_s:
@@ -98,6 +100,8 @@ class Activity(Struct, array_like=True, frozen=True, gc=False):
     result: bytes = b""
     """As MessagePack, if it is small."""
     ended_ms: int = 0
+    forgiven: int = 0
+    """So many of its first attempts don't count against `attempts_max`."""
 
     @property
     def tag(self) -> str:

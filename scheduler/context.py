@@ -204,6 +204,7 @@ class Context:
         timeout_s: float | None = None,
         stall_after_s: float | None = None,
         tells_progress: bool = False,
+        healthy_after_s: float | None = None,
     ) -> str:
         """Long work that goes on outside this turn, and outside this node: a process that outlives the node's crash,
         upgrade or drain. It is launched once the turn is committed, by a node that can run its `kind`; one process at
@@ -212,7 +213,8 @@ class Context:
         `on_activity`. Returns the activity's id.
 
         An attempt that fails, dies, takes longer than `timeout_s` or says nothing for `stall_after_s` is followed by
-        the next, as `retry` says (three attempts, by default). Cancelled, a process has `cancel_deadline_s` to end.
+        the next, as `retry` says (three attempts, by default). For work without an end: one that has run for
+        `healthy_after_s` counts as the first again. Cancelled, a process has `cancel_deadline_s` to end.
         One that can't reach the cluster for `orphan_after_s` ends by itself; only later would another machine try
         again. A name may be used again when its activity has ended.
         """
@@ -228,6 +230,7 @@ class Context:
             timeout_s,
             stall_after_s,
             tells_progress,
+            healthy_after_s,
         )
         live, host, limit = self._live, self._turns.host, self._turns.settings.message_bytes_max
         cluster = f"{host.formation}/{host.incarnation}"

@@ -26,6 +26,8 @@ __all__ = ["PipelineJob", "SparkJob", "parameters"]
 
 UNWRITTEN_CHARS_MAX = 2**20
 PUBLISHED_AT_ONCE_MAX = 500
+STREAM_HEALTHY_AFTER_S = 600.0
+"""Longer than it takes to do a batch again, and to notice that a driver is gone."""
 STREAMS_KEPT_MAX = 100
 """So many streams are remembered, of those that a job's orders have named."""
 
@@ -113,6 +115,11 @@ class PipelineJob(ActivityJob, kw_only=True):
     def tells_progress(self) -> bool:
         """Whether this job is to hear of each batch."""
         return (running := self.running).streaming and running.sink.topic is not None
+
+    @property
+    def healthy_after_s(self) -> float | None:
+        """A stream has no end: failures that are far apart are not one that can't be mended."""
+        return STREAM_HEALTHY_AFTER_S if self.running.streaming else None
 
     def on_start(self, ctx: Context) -> None:
         super().on_start(ctx)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tenure.scheduler.activities import apply, begin, cancel, hear, lose, restored, run_of
+from tenure.scheduler.activities import Change, apply, begin, cancel, hear, lose, restored, run_of
 from tenure.scheduler.activities_port import Outcome
 from tenure.scheduler.activities_wire import Activity, ActivityEvent, ActivityPolicy, ActivityStatus, Report
 from tenure.scheduler.wire import JobRecord, decode, encode
@@ -88,6 +88,61 @@ def test_whatever_is_said(data: st.DataObject) -> None:
     assert len(heard) == len(set(heard))
     assert all(event.status == activity.outcome for event in ends)
     assert decode(encode(activity), Activity) == activity
+
+
+def failed_after(activity: Activity, run_s: float) -> Change:
+    """Its next attempt is admitted, runs for so long, and fails."""
+    started_ms = max(NOW, activity.due_ms)
+    report = Report(tag=activity.tag, n=1, what="started", nonce=f"n{activity.attempt}")
+    _, change = hear(activity, report, started_ms)
+    assert change is not None
+    return lose(change.activity, Outcome(status="failed", error="Lost: x"), started_ms + round(run_s * 1000))
+
+
+@pytest.mark.parametrize(
+    ("healthy_after_s", "runs_s", "ends"),
+    [
+        (None, [1000.0] * 3, True),
+        (60.0, [59.9] * 3, True),
+        (60.0, [60.0] * 10, False),
+        (60.0, [1.0, 1.0, 60.0, 1.0], False),
+        (60.0, [1.0, 1.0, 60.0, 1.0, 1.0], True),
+    ],
+)
+def test_failures_are_counted_anew_after_an_attempt_that_was_well(
+    healthy_after_s: float | None, runs_s: list[float], ends: bool
+) -> None:
+    activity = wanted(attempts_max=3, healthy_after_s=healthy_after_s)
+    for number, run_s in enumerate(runs_s, 1):
+        assert (activity.attempt, activity.status) == (number, "wanted"), "no number is used twice"
+        activity, _ = failed_after(activity, run_s)
+    assert activity.has_ended == ends
+
+
+def test_the_pause_after_an_attempt_that_was_well_is_the_first_one() -> None:
+    activity = wanted(attempts_max=9, healthy_after_s=60.0)
+    pauses_s = []
+    for run_s in (1.0, 1.0, 60.0, 1.0):
+        end_ms = max(NOW, activity.due_ms) + round(run_s * 1000)
+        activity, _ = failed_after(activity, run_s)
+        pauses_s.append((activity.due_ms - end_ms) / 1000)
+    assert pauses_s == [1.0, 2.0, 1.0, 2.0]
+
+
+def test_an_attempt_that_was_never_admitted_was_not_well() -> None:
+    activity = wanted(attempts_max=1, healthy_after_s=60.0)
+    assert lose(activity, Outcome(status="failed"), NOW + 10**9).activity.has_ended
+
+
+def test_records_of_before_count_all_attempts() -> None:
+    stored: list[Any] = decode(encode(replace(wanted(), attempt=3)), list)
+    assert (stored[-1], stored[5][-1]) == (0, None)
+    stored[5] = stored[5][:-1]
+    old = decode(encode(stored[:-1]), Activity)
+    assert old == replace(wanted(), attempt=3)
+    assert lose(old, Outcome(status="failed"), NOW).activity.has_ended
+    later = decode(encode([*stored[:-1], 7, "of a version to come"]), Activity)
+    assert later == replace(wanted(), attempt=3, forgiven=7)
 
 
 def test_a_name_can_be_used_again_when_its_activity_has_ended() -> None:

@@ -325,6 +325,22 @@ def test_an_order_can_not_change_where_messages_of_a_topic_are_kept(tmp_path, so
             job.work(order)
 
 
+@pytest.mark.parametrize(("stream", "run_s", "attempts"), [(True, 700, 6), (True, 10, 3), (False, 700, 3)])
+async def test_failures_of_a_stream_that_are_far_apart_do_not_end_it(tmp_path, autojump_clock, stream, run_s, attempts):
+    declared = pipeline(tmp_path, Text("in", stream=stream), text="out")
+    async with Cluster(nodes=1, partitions=4) as cluster, cluster.client() as client:
+        await client.schedule(PipelineJob, id="p", **parameters(declared))
+        for attempt in range(1, attempts + 1):
+            with trio.fail_after(100):
+                run = await cluster.launched()
+            assert run.attempt == attempt
+            await trio.sleep(run_s)
+            await run.fail("broken")
+        await trio.sleep(100)
+        (activity,) = (await client.describe("p"))["activities"]
+    assert (activity["attempt"], activity["status"]) == ((7, "running") if attempts == 6 else (3, "failed"))
+
+
 async def test_orders_still_are(tmp_path, autojump_clock):
     declared = pipeline(tmp_path, Text("in"), text="out")
     async with Cluster(nodes=1, partitions=4) as cluster, cluster.client() as client:
