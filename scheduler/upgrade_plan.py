@@ -1,17 +1,21 @@
 """What an upgrade that is under way has yet to do: kept in the grid, so that whoever goes on with it knows."""
 
+from collections.abc import Callable
+
 import msgspec
+import trio
 from msgspec import Struct
 
 from tenure.scheduler.errors import UpgradeUnderWay
 from tenure.scheduler.grid.port import Grid, Map
 from tenure.scheduler.wire import decode, encode
 
-__all__ = ["UpgradePlan", "forget_plan", "keep_plan", "read_plan"]
+__all__ = ["UpgradePlan", "forget_plan", "freed", "keep_plan", "read_plan"]
 
 PLAN = b"upgrade"
 TOUCHED_WITHIN_MS = 20_000
 """A plan that nobody has touched for so long has been left behind."""
+LOOK_EVERY_S = 0.5
 
 
 class UpgradePlan(Struct, frozen=True, kw_only=True):
@@ -43,6 +47,37 @@ async def read_plan(grid: Grid) -> UpgradePlan | None:
     return None if stored is None else decode(stored, UpgradePlan)
 
 
+async def freed(grid: Grid, now_ms: Callable[[], int], on_wait: Callable[[UpgradePlan], None]) -> None:
+    """Returns when nobody is at an upgrade: of one that was killed a moment ago, that is seen when its plan has stood
+    still for long. Raises `UpgradeUnderWay` as soon as another process is seen to be at one, and `GridError`."""
+    stored = await grid.get(Map.NODES, 0, PLAN)
+    if stored is None or _is_free(plan := decode(stored, UpgradePlan), now_ms()):
+        return
+    on_wait(plan)
+    with trio.move_on_after(TOUCHED_WITHIN_MS / 1000):
+        while True:
+            await trio.sleep(LOOK_EVERY_S)
+            now = await grid.get(Map.NODES, 0, PLAN)
+            if now == stored:
+                continue
+            if now is not None and not _is_free(there := decode(now, UpgradePlan), now_ms()):
+                raise _under_way(there)
+            return
+    # By its own clock it may be in the future; and if it is touched after all, it is not let go.
+    await grid.replace_if_same(Map.NODES, 0, PLAN, stored, encode(plan.touched(0)))
+
+
+def _is_free(plan: UpgradePlan, now_ms: int) -> bool:
+    return now_ms - plan.touched_ms >= TOUCHED_WITHIN_MS
+
+
+def _under_way(plan: UpgradePlan) -> UpgradeUnderWay:
+    return UpgradeUnderWay(
+        f"an upgrade is under way already (by {plan.by}, {len(plan.left)} nodes are left): wait for it, or end that "
+        "command"
+    )
+
+
 async def keep_plan(grid: Grid, plan: UpgradePlan, now_ms: int) -> None:
     """This is the plan now. Raises `UpgradeUnderWay` if another process is at one, and `GridError`."""
     while True:
@@ -50,11 +85,8 @@ async def keep_plan(grid: Grid, plan: UpgradePlan, now_ms: int) -> None:
         if there is None:
             return
         other = decode(there, UpgradePlan)
-        if other.by != plan.by and now_ms - other.touched_ms < TOUCHED_WITHIN_MS:
-            raise UpgradeUnderWay(
-                f"an upgrade is under way already (by {other.by}, {len(other.left)} nodes are left): wait for it, or "
-                "end that command"
-            )
+        if other.by != plan.by and not _is_free(other, now_ms):
+            raise _under_way(other)
         if await grid.replace_if_same(Map.NODES, 0, PLAN, there, encode(plan)):
             return
 

@@ -39,7 +39,7 @@ from tenure.scheduler.errors import (
 from tenure.scheduler.grid.port import GridError
 from tenure.scheduler.nodes_seen import live_nodes, patiently, said_nodes
 from tenure.scheduler.orders import Order
-from tenure.scheduler.upgrade_plan import UpgradePlan, forget_plan, keep_plan, read_plan
+from tenure.scheduler.upgrade_plan import UpgradePlan, forget_plan, freed, keep_plan, read_plan
 
 __all__ = ["finalize", "plan_upgrade", "upgrade", "upgrade_status"]
 
@@ -64,10 +64,12 @@ async def upgrade(
     on_step: Tell | None = None,
     timeout_s: float | None = None,
 ) -> dict[str, str]:
-    """Returns which node came for which; for one that left after an upgrade was stopped, none."""
+    """Returns which node came for which; for one that left after an upgrade was stopped, none. Where another upgrade
+    was under way a moment ago, waits until it is known whether it still is."""
     if at_once < 1:
         raise Mistake(f"at least one node is replaced at once, not {at_once}")
     command = split(spawn)
+    await patiently(lambda grid: freed(grid, _now_ms, lambda plan: _tell_of(plan, on_step)), client.grid)
     old, replaced = await planned(client, nodes, command)
     work = _Upgrade(client, command, old, watch_s, None if log_folder is None else Path(log_folder), on_step)
     work.plan = msgspec.structs.replace(work.plan, replaced=replaced)
@@ -81,6 +83,11 @@ async def upgrade(
     finally:
         await work.end()
     return work.plan.replaced
+
+
+def _tell_of(plan: UpgradePlan, on_step: Tell | None) -> None:
+    if on_step is not None:
+        on_step(f"{plan.by} was at an upgrade a moment ago: waiting to see whether it still is")
 
 
 class _Upgrade:
