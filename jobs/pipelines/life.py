@@ -2,7 +2,9 @@
 
     records ──► owed ──writes──► stdin   command   stdout ──reads──► answers, in the order of what is owed
 
-One thread does both, whenever a pipe is ready: so neither side can wait for the other forever.
+One thread does both, whenever a pipe is ready: so neither side can wait for the other forever. The command has a
+process group of its own, so that what it starts ends with it; the guard that leads it sees to that if this process is
+killed.
 """
 
 import fcntl
@@ -19,6 +21,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from tenure.jobs.pipelines.errors import NotExecutable
+from tenure.jobs.pipelines.lifeline import guard
 from tenure.jobs.pipelines.protocol import Answer, BadAnswer, asked, parse
 from tenure.jobs.pipelines.records import Record
 
@@ -64,10 +67,23 @@ class Life:
         """Start the command; at the end nothing of it is left. Raises `NotExecutable`."""
         pipe = subprocess.PIPE
         try:
+            self._guard = guard()
+        except OSError:
+            self._stderr.close()
+            raise
+        try:
             self._process = subprocess.Popen(
-                arguments, cwd=folder, stdin=pipe, stdout=pipe, stderr=self._stderr, bufsize=0, preexec_fn=before_exec
+                arguments,
+                cwd=folder,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=self._stderr,
+                bufsize=0,
+                process_group=self._guard.pid,
+                preexec_fn=before_exec,
             )
         except OSError as error:
+            self._end_group()
             self._stderr.close()
             raise NotExecutable(f"{arguments[0]}: {error.strerror or error}") from error
         try:
@@ -197,9 +213,18 @@ class Life:
             return f"was killed ({signal.Signals(-status).name})"
         return f"ended with exit code {status}"
 
+    def _end_group(self) -> None:
+        try:
+            os.killpg(self._guard.pid, signal.SIGKILL)
+        except PermissionError:
+            pass  # some of it may not be killed by this user
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.wait()
+
     def _end(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
+        self._end_group()
+        self._process.kill()  # it may have left the group
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:

@@ -3,11 +3,13 @@
 import ctypes
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 
-__all__ = ["dies_with_parent"]
+__all__ = ["dies_with_parent", "guard"]
 
 PR_SET_PDEATHSIG = 1
+_GUARD = "read -r line; kill -9 0"
 
 
 def dies_with_parent() -> Callable[[], None]:
@@ -23,3 +25,12 @@ def dies_with_parent() -> Callable[[], None]:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return before_exec
+
+
+def guard() -> subprocess.Popen[bytes]:
+    """The leader of a new process group (its number is the group's): it kills all of it when whoever has called this
+    has ended, be it killed."""
+    null = subprocess.DEVNULL
+    return subprocess.Popen(
+        ["/bin/sh", "-c", _GUARD], process_group=0, stdin=subprocess.PIPE, stdout=null, stderr=null, bufsize=0
+    )

@@ -1,9 +1,12 @@
 """External commands: kept running, restarted, and what they answer wrongly is told with the line that caused it."""
 
 import os
+import subprocess
 import sys
 import textwrap
+import time
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -174,3 +177,48 @@ def test_what_came_before_a_bad_answer_counts():
     with pytest.raises(BadAnswer) as bad:
         parse(b"filter\nforward\nkey: a\nvalue: b\nnonsense\n")
     assert bad.value.answers == [None, ("a", "b")]
+
+
+HANGS = """#!/bin/sh
+sleep 1000 &
+echo $! > child.draft && mv child.draft child
+wait
+"""
+
+
+@pytest.fixture
+def wrapped(tmp_path):
+    """A command that only starts another one, and waits for it; in its folder."""
+    (tmp_path / "wrapper.sh").write_text(HANGS)
+    (tmp_path / "wrapper.sh").chmod(0o755)
+    return tmp_path
+
+
+def ends(pid):
+    """Whether it is over, or so soon."""
+    try:
+        psutil.Process(pid).wait(10)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.TimeoutExpired:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    return True
+
+
+def test_what_a_command_has_started_ends_with_it(wrapped):
+    operator = Operator(["./wrapper.sh"], wrapped, timeout_s=1, attempts_max=1)
+    with pytest.raises(CommandFailed, match="has hung"):
+        list(operator.run(RECORDS[:1]))
+    assert ends(int((wrapped / "child").read_text()))
+
+
+def test_what_a_command_has_started_ends_with_who_runs_it(wrapped):
+    """A Python worker that is killed, say."""
+    code = "from tenure.jobs.pipelines.command import Operator; list(Operator(['./wrapper.sh'], '.').run([('a', 'b')]))"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=wrapped) as worker:
+        deadline_s = time.monotonic() + 60
+        while not (wrapped / "child").exists():
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+        worker.kill()
+    assert ends(int((wrapped / "child").read_text()))
