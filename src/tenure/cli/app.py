@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import cyclopts
 
 from tenure.about import tenure_version
 from tenure.cli.ends import Exit, explain
+from tenure.cli.giving_up import HEED_THEMSELVES, giving_up
 
 __all__ = ["build_app", "main"]
 
@@ -86,7 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in tokens
     try:
-        result = _run(tokens)
+        with nullcontext() if tokens[:1] and tokens[0] in HEED_THEMSELVES else giving_up():
+            result = _run(tokens)
     except BaseException as error:  # whatever it is, it is told in a sentence; `--debug` shows the rest
         if debug and not isinstance(error, SystemExit):
             raise
