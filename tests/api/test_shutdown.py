@@ -1,6 +1,6 @@
 """The phases of shutdown: an application becomes quiet, is taken away; a node is drained, and ends."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -402,13 +402,14 @@ async def test_a_lost_partition_is_told_as_such(
         return await command(partition, *arguments, **options)
 
     monkeypatch.setattr(core, "command", lost)
-    calls = {
-        "wait": lambda: client.wait(APP),
-        "wait, closed": lambda: client.wait(APP, refuse_inputs=True),
-        "undeploy": lambda: client.undeploy(APP),
-        "shutdown": lambda: client.shutdown(),
-    }
-    for call in calls.values():  # not undeploying at once, which has removed some by then
+    # Not undeploying at once: that has removed some by then.
+    calls: list[Callable[[], Awaitable[Any]]] = [
+        lambda: client.wait(APP),
+        lambda: client.wait(APP, refuse_inputs=True),
+        lambda: client.undeploy(APP),
+        lambda: client.shutdown(),
+    ]
+    for call in calls:
         with pytest.raises(tenure.PartitionLost, match="partition 3 is lost"):
             await call()
     monkeypatch.undo()

@@ -249,8 +249,9 @@ class Client:
         timeout_s: float | None = None,
     ) -> int:
         """Remove all jobs of an application when it has finished: its inputs are refused, what was accepted is waited
-        for as by `wait`, then its jobs are removed. With `now`, without waiting. Given up, all stays as it is, and
-        inputs are let in again. Returns how many jobs were removed."""
+        for as by `wait`, then its jobs are removed. With `now`, without waiting. Given up (cancelled, or after
+        `timeout_s` in all), jobs that are not removed yet stay as they are, and inputs are let in again. Returns how
+        many jobs were removed."""
         return await self._home.run(quiescing.undeploy, application, timers, now, on_wait, timeout_s)
 
     async def drain(self, node: str, *, on_wait: Tell | None = None, timeout_s: float | None = None) -> str:
