@@ -87,6 +87,7 @@ def header_of(source: Csv, line: str, file: Input) -> list[str]:
 
 def fields_of(line: str, separator: str) -> list[str]:
     """The fields of one line of CSV; a quote within quotes is doubled."""
+    csv.field_size_limit(max(csv.field_size_limit(), len(line)))  # of the process; by default 128 KB
     return next(csv.reader([line], delimiter=separator), [""])
 
 
