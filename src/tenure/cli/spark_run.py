@@ -71,8 +71,19 @@ async def _run(pipeline: Pipeline, id: str, connection: Connection, console: Pat
                 raise Failed(f"{id} is under way already ({', '.join(started.values())}): see `tenure spark list`.")
             ended = await _watch(client, id, name, view, Console(console, as_json=connection.json))
             if not was_there and not pipeline.needs_job:  # who writes to a topic has still to do
-                await client.defining.want(id, "removed")
+                await _remove(client, id)
             return ended
+
+
+async def _remove(client: "GridClient", id: str) -> None:
+    from tenure.scheduler.errors import TryAgain, UnknownJob
+
+    try:
+        await client.defining.want(id, "removed")
+    except TryAgain as error:
+        say(f"The job {id} is still there ({error}): `tenure unschedule {id}` removes it.")
+    except UnknownJob:
+        pass  # somebody else did
 
 
 async def _is_there(client: "GridClient", id: str) -> bool:
