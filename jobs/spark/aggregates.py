@@ -24,9 +24,7 @@ def aggregated(stage: Aggregate, records: "DataFrame", folder: str, label: str) 
     return finished(stage, together(stage, None, grouped(stage, records, folder, label), folder, label), folder, label)
 
 
-def together(
-    stage: Aggregate, kept: "DataFrame | None", groups: "DataFrame", folder: str, label: str
-) -> "DataFrame":
+def together(stage: Aggregate, kept: "DataFrame | None", groups: "DataFrame", folder: str, label: str) -> "DataFrame":
     """One row per group (and window): what its new rows and what was kept of it are together."""
     if stage.folds(folder):
         return folded(kept, groups, _names(groups), Folding(stage.aggregate, folder, label))

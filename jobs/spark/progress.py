@@ -35,9 +35,7 @@ def watched(
         watcher.join()
 
 
-def _watch(
-    spark: "SparkSession", reporter: Reporter, over: threading.Event, group: str, counts_records: bool
-) -> None:
+def _watch(spark: "SparkSession", reporter: Reporter, over: threading.Event, group: str, counts_records: bool) -> None:
     last = None
     rate = Rate(time.monotonic())
     while not over.wait(LOOK_EVERY_S):
