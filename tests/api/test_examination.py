@@ -28,7 +28,8 @@ class Broken(tenure.Job):
         raise RuntimeError("no luck")
 
 
-TYPES = Registry(*registry, JobType("examined-broken", Broken, retry=tenure.Retry(attempts_max=1)))
+OTHERS = Registry(*registry)
+TYPES = Registry(*OTHERS, JobType("examined-broken", Broken, retry=tenure.Retry(attempts_max=1)))
 pytestmark = pytest.mark.tenure(nodes=2, members=2, partitions=PARTITIONS, app=TYPES)
 
 
@@ -158,7 +159,7 @@ async def test_dead_letters(examine: Examine, client: tenure.Client) -> None:
 
 
 async def test_nodes_that_differ_in_their_types(examine: Examine, cluster: Cluster) -> None:
-    await cluster.add_node(app=registry)
+    await cluster.add_node(app=OTHERS)
     types = (await examine())["job types"]
     assert (types.standard, types.finding) == (WARNING, "nodes differ in examined-broken")
 
