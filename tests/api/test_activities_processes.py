@@ -74,6 +74,23 @@ async def test_a_command_runs_and_its_exit_code_decides(real: Real) -> None:
     assert (state.last.status, state.last.error) == ("failed", "ExitCode: it ended with exit code 7: two")
 
 
+async def test_two_tests_beside_each_other_leave_each_other_alone() -> None:
+    """On one machine, as when tests run in parallel: each ends its own processes, not those of the other."""
+    async with (
+        Cluster(nodes=1, partitions=4, activities="real") as here,
+        Cluster(nodes=1, partitions=4, activities="real") as there,
+        here.client() as ours,
+        there.client() as theirs,
+    ):
+        for client in (ours, theirs):
+            await client.schedule(ProcessJob, id="a", argv=["sleep", "60"])
+            await until(client, lambda activity: activity["status"] == "running")
+        assert (await shown(ours))["tag"] != (await shown(theirs))["tag"]
+        await ours.cancel("a")
+        assert (await ended(ours))["status"] == "cancelled"
+        assert (await shown(theirs))["status"] == "running"
+
+
 async def test_its_output_is_kept_and_bounded(real: Real, tmp_path: Path) -> None:
     _, client = real
     where = tmp_path / "where"

@@ -4,6 +4,7 @@ A killed node's grid connection is dead at once, and its tasks are cancelled. A 
 effect and return nothing until it is unpaused: it wakes up as a zombie.
 """
 
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -118,7 +119,11 @@ class MemoryBackend(Backend):
     async def form(self) -> None:
         """Create what a new cluster needs."""
         grid = self.grid_cluster.connect()
-        self._marker = await find_or_form(grid, f"testing-{self.plan.seed}")
+        formation = f"testing-{self.plan.seed}"
+        if self.plan.activities == "real":
+            # It names processes, too: those of another test that runs beside this one must not be taken for ours.
+            formation += f"-{secrets.token_hex(4)}"
+        self._marker = await find_or_form(grid, formation)
         grid.close()
 
     @asynccontextmanager
