@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 import trio
 
-from tenure.scheduler.activities_port import Outcome, Run
+from tenure.scheduler.activities_port import Outcome, Run, Untold
 from tenure.scheduler.activities_wire import Report
 from tenure.scheduler.errors import TryAgain
 
@@ -77,10 +77,11 @@ class Attempt:
         place: str,
         pid: int,
         nonce: str,
-        keep: Callable[[Outcome], None],
+        keep: Callable[[Outcome, Untold], None],
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
-        """`keep` stores how it ended before anybody is told. `clock` goes on while the machine sleeps, if it can."""
+        """`keep` stores how it ended, and what else is to be told, before anybody is told. `clock` goes on while the
+        machine sleeps, if it can."""
         self.run, self.work, self.uplink = run, work, uplink
         self.place, self.pid, self.nonce = place, pid, nonce
         self._keep, self._clock = keep, clock
@@ -123,9 +124,11 @@ class Attempt:
             outcome = await self._work()
         else:
             outcome = self._judge(Outcome(status="failed", error="NotStarted: it ended before the work began"))
-        self._keep(outcome)
+        last = self._last_report(outcome)
+        self._keep(outcome, Untold(progress=last.progress, details=last.details, notes=last.notes))
         if self._reason != "fenced":
-            await self._report_end(outcome)
+            with trio.move_on_after(max(1.0, self._heard_s + self.run.orphan_after_s - self._clock())):
+                await self._say(last)
         return outcome
 
     async def _ask_admission(self) -> None:
@@ -216,7 +219,7 @@ class Attempt:
             self._news.set()
         for name in ("info", "metrics", "stage"):
             if isinstance(line.get(name), dict):
-                self._details[name] = self._details.get(name, {}) | line[name]
+                self._details = _merged(self._details, {name: line[name]})
                 self._news.set()
         if "result" in line:
             self._said = Outcome(status="succeeded", result=line["result"])
@@ -264,16 +267,16 @@ class Attempt:
         verdict = await self._say(self._report("beat", notes=note))
         self.work.say({"answer": ask, "verdict": "go" if verdict == "cancel" else verdict})
 
-    async def _report_end(self, outcome: Outcome) -> None:
+    def _last_report(self, outcome: Outcome) -> Report:
+        """How it ended, with all that is not known to have been told."""
         before, report = self._unanswered, self._report("ended", outcome=outcome)
         if before is not None:  # it may have counted: then saying it again changes nothing
             report.progress = report.progress or before.progress
-            report.details = before.details | report.details
+            report.details = _merged(before.details, report.details)
             report.notes = dict(before.notes)
         for _, note in self._notes:
             report.notes |= note
-        with trio.move_on_after(max(1.0, self._heard_s + self.run.orphan_after_s - self._clock())):
-            await self._say(report)
+        return report
 
     def _report(self, what: Literal["started", "beat", "ended"], **more: Any) -> Report:
         self._n += 1
@@ -303,6 +306,12 @@ class Attempt:
             elif verdict == "fenced" and report.what != "ended":
                 self._end("fenced")
             return verdict
+
+
+def _merged(known: dict[str, Any], news: dict[str, Any]) -> dict[str, Any]:
+    """Name by name, one level deep, as the job does it."""
+    both = {name: known[name] | news[name] for name in known.keys() & news.keys()}
+    return known | news | both
 
 
 def _number(said: Any) -> int:

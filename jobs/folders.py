@@ -7,6 +7,7 @@
         began                  created once: a run that has begun never begins again
         wrapper.json           who holds the lock
         cancel                 somebody wants it to end
+        untold.json            what it had still to tell then
         outcome.json           how it ended, once nothing of its work is left
         stdout.log stderr.log wrapper.log
 
@@ -27,7 +28,7 @@ import msgspec
 import platformdirs
 from msgspec import Struct
 
-from tenure.scheduler.activities_port import Found, Outcome
+from tenure.scheduler.activities_port import Found, Outcome, Untold
 
 __all__ = ["RunFolder", "place_of", "prune", "state_folder", "write_whole"]
 
@@ -134,7 +135,7 @@ class RunFolder:
         """See `Launcher.find`."""
         outcome = self.outcome()
         if outcome is not None:
-            return Found(state="over", outcome=outcome)
+            return Found(state="over", outcome=outcome, untold=_read(self / "untold.json", Untold) or Untold())
         try:
             descriptor = os.open(self / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -148,7 +149,9 @@ class RunFolder:
             return Found(state="running", pid=keeper.pid if keeper is not None else 0)
         finally:
             os.close(descriptor)
-        return Found(state="over" if has_begun else "absent", outcome=outcome, detail=self._last_words())
+        if outcome is not None:
+            return self.find()  # it has ended while we looked
+        return Found(state="over" if has_begun else "absent", detail=self._last_words())
 
     def outcome(self) -> Outcome | None:
         """How it ended, if it lived to say so."""

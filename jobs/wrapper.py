@@ -26,7 +26,7 @@ from tenure.jobs.folders import Keeper, RunFolder, place_of, write_whole
 from tenure.jobs.kinds import Command
 from tenure.jobs.reporting import RunFile, load_run
 from tenure.jobs.uplink import open_cluster_uplink
-from tenure.scheduler.activities_port import Outcome
+from tenure.scheduler.activities_port import Outcome, Untold
 
 __all__ = ["OpenUplink", "live", "main"]
 
@@ -60,7 +60,8 @@ async def live(folder: RunFolder, open_uplink: OpenUplink, *, alone: bool = Fals
 async def _run(folder: RunFolder, file: RunFile, open_uplink: OpenUplink, lock: int, alone: bool) -> None:
     command = msgspec.convert(file.command, Command)
 
-    def keep(outcome: Outcome) -> None:
+    def keep(outcome: Outcome, untold: Untold) -> None:
+        write_whole(folder / "untold.json", msgspec.json.encode(untold))  # first: the other says that it is over
         write_whole(folder / "outcome.json", msgspec.json.encode(outcome))
 
     async with open_uplink(file.cluster) as uplink, open_command(folder, command, lock, alone=alone) as work:

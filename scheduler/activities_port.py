@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tenure.scheduler.errors import Final
 
-__all__ = ["Found", "LaunchRefused", "Launcher", "Outcome", "Run"]
+__all__ = ["Found", "LaunchRefused", "Launcher", "Outcome", "Run", "Untold"]
 
 
 class LaunchRefused(Final):
@@ -62,6 +62,14 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Trying again would not help."""
 
 
+class Untold(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an attempt had to say besides, and is not known to have told, when it ended (see `Report`)."""
+
+    progress: tuple[int, int] | None = None
+    details: dict[str, Any] = {}
+    notes: dict[str, Any] = {}
+
+
 class Found(Struct, frozen=True, kw_only=True):
     """What a launcher knows of a tag on its own machine."""
 
@@ -71,6 +79,8 @@ class Found(Struct, frozen=True, kw_only=True):
     pid: int = 0
     outcome: Outcome | None = None
     """Of a run that is over, if it lived to say how it ended."""
+    untold: Untold = Untold()
+    """Of the same."""
     detail: str = ""
     """For people: the last words of one that could not begin, or died."""
 

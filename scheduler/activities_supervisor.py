@@ -16,7 +16,7 @@ import msgspec
 import trio
 
 from tenure.scheduler import activities
-from tenure.scheduler.activities_port import Found, Launcher, LaunchRefused, Outcome
+from tenure.scheduler.activities_port import Found, Launcher, LaunchRefused, Outcome, Untold
 from tenure.scheduler.activities_wire import Activity, ActivityStatus, Report
 from tenure.scheduler.errors import Mistake
 from tenure.scheduler.wire import Envelope, JobRecord
@@ -210,7 +210,7 @@ class Supervisor:
     async def _bury(self, activity: Activity, watch: _Watch, launcher: Launcher, found: Found) -> None:
         """It is over here: as it said, or, where it said nothing, lost, with all that it may have left behind."""
         if found.outcome is not None:
-            self._end(activity, watch, found.outcome)
+            self._end(activity, watch, found.outcome, found.untold)
             return
         await launcher.cancel(activity.tag, force=True)
         detail = f": {found.detail}" if found.detail else ""
@@ -222,7 +222,7 @@ class Supervisor:
             watch.told_to_end = activity.tag
             await launcher.cancel(activity.tag, force=force)
 
-    def _end(self, activity: Activity, watch: _Watch, outcome: Outcome) -> None:
+    def _end(self, activity: Activity, watch: _Watch, outcome: Outcome, untold: Untold) -> None:
         current = self._current(activity, watch)
         if current is None:
             return
@@ -230,7 +230,11 @@ class Supervisor:
             self._lose(activity, watch, outcome)  # it ended before it was admitted
             return
         report = Report(tag=current.tag, n=current.said + 1, what="ended", nonce=current.nonce, outcome=outcome)
-        _, change = activities.hear(current, report, self.host.now_ms())
+        report.progress, report.details, report.notes = untold.progress, untold.details, untold.notes
+        verdict, change = activities.hear(current, report, self.host.now_ms())
+        if verdict == "too_large":
+            report.notes = {}
+            _, change = activities.hear(current, report, self.host.now_ms())
         if change is not None:
             self.changes.make(self.tenure.lives.of(watch.job), change)
 

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from tenure.jobs.attempt import Attempt
-from tenure.scheduler.activities_port import Found, Outcome, Run
+from tenure.scheduler.activities_port import Found, Outcome, Run, Untold
 from tenure.scheduler.activities_wire import Report
 from tenure.scheduler.errors import NotDone
 
@@ -35,6 +35,7 @@ class FakeRun:
         self.is_stubborn = False
         """It ends by force only."""
         self.outcome: Outcome | None = None
+        self.untold = Untold()
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
         self._end = Outcome(status="failed", error="Killed: it was ended by force")
@@ -112,8 +113,8 @@ class FakeRun:
         """As the launcher does."""
         self._attempt.cancel()
 
-    def _keep(self, outcome: Outcome) -> None:
-        self.outcome = outcome
+    def _keep(self, outcome: Outcome, untold: Untold) -> None:
+        self.outcome, self.untold = outcome, untold
 
     async def start(self, on_line: Callable[[dict[str, Any]], None]) -> None:
         self._on_line = on_line
@@ -199,7 +200,7 @@ class FakeRuns:
             return Found(state="absent")
         if not run.over.is_set() and run.outcome is None:
             return Found(state="running", pid=run._attempt.pid)
-        return Found(state="over", outcome=run.outcome)
+        return Found(state="over", outcome=run.outcome, untold=run.untold)
 
     async def launch(self, run: Run) -> None:
         """See `Launcher`."""

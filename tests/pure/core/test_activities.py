@@ -255,6 +255,23 @@ async def test_one_that_is_cut_off_ends_itself_before_another_machine_tries_agai
     assert [event["attempt"] for event in await machines.heard()] == [2]
 
 
+async def test_what_it_had_still_to_say_counts_although_its_machine_tells_its_end_first(machines: Machines) -> None:
+    opened = await machines.begin()
+    await machines.ask(start="load")
+    run = await machines.one.launched()
+    run.cut_off = True
+    run.tell(progress=[1, 3], metrics={"rows": 5})
+    await rest(2)
+    run.tell(progress=[2, 3], metrics={"files": 1})
+    run.succeed()
+    await rest(5)
+    assert not run.over.is_set()
+    (activity,) = committed(opened)
+    assert activity.outcome == "succeeded"
+    assert activity.progress == (2, 3)
+    assert msgspec.msgpack.decode(activity.details)["metrics"] == {"rows": 5, "files": 1}
+
+
 async def test_a_new_owner_is_patient_from_its_own_beginning(machines: Machines) -> None:
     first = await machines.begin()
     await machines.ask(start="load", orphan_after_s=600)
