@@ -222,6 +222,8 @@ class CommandWork:
     def _hear(self, line: bytes) -> None:
         try:
             said = json.loads(line)
+            if b"\\ud" in line.lower():  # lone surrogates, perhaps, which nothing else takes
+                said = json.loads(json.dumps(said, ensure_ascii=False).encode(errors="replace"))
         except ValueError:
             print(f"no report: {line[:200]!r}", flush=True)  # noqa: T201  # wrapper.log
             return

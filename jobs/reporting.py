@@ -39,6 +39,7 @@ from msgspec import Struct
 
 from tenure.scheduler.activities_port import Run
 from tenure.scheduler.errors import Final, Mistake, NotDone, TooLarge, WrongType
+from tenure.scheduler.texts import told
 
 __all__ = ["OUTLIVES", "REPORT_FD", "RUN_FILE", "RUN_TAG", "Fenced", "Reporter", "RunFile", "load_run"]
 
@@ -144,7 +145,7 @@ class Reporter:
     def error(self, error: BaseException | str, *, final: bool = False) -> None:
         """It has failed. `final`: trying again would not help."""
         if isinstance(error, BaseException):
-            text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            text = told(error).removesuffix(": ")
             trace = "".join(traceback.format_exception(error))
         else:
             text, trace = error, ""

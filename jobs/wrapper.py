@@ -27,6 +27,7 @@ from tenure.jobs.kinds import Command
 from tenure.jobs.reporting import RunFile, load_run
 from tenure.jobs.uplink import open_cluster_uplink
 from tenure.scheduler.activities_port import Outcome, Untold
+from tenure.scheduler.texts import storable, told
 
 __all__ = ["OpenUplink", "live", "main"]
 
@@ -90,7 +91,7 @@ def _confess(folder: RunFolder, error: BaseException) -> None:
         error = error.exceptions[0]
     if (folder / "began").exists() and folder.outcome() is None:
         what = Outcome(
-            status="failed", error=f"WrapperFailed: {type(error).__name__}: {error}", traceback="".join(text)
+            status="failed", error=f"WrapperFailed: {told(error)}", traceback=storable("".join(text))
         )
         write_whole(folder / "outcome.json", msgspec.json.encode(what))
 

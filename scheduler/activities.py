@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from tenure.scheduler.activities_port import Outcome, Run
 from tenure.scheduler.activities_wire import Activity, ActivityEvent, ActivityPolicy, ActivityStatus, Report
 from tenure.scheduler.errors import Mistake, TooLarge, WrongType
+from tenure.scheduler.texts import ERROR_CHARS_MAX, storable
 
 __all__ = ["Change", "Verdict", "apply", "begin", "cancel", "hear", "lose", "restored", "run_of"]
 
@@ -25,7 +26,6 @@ ENDED_KEPT_MAX = 8
 UNENDED_MAX = 1000
 NAME_CHARS_MAX = 200
 RESULT_KEPT_BYTES_MAX = 4096
-ERROR_CHARS_MAX = 2000
 DETAILS_BYTES_MAX = 64 * 1024
 NOTES_BYTES_MAX = 64 * 1024
 
@@ -244,7 +244,7 @@ def _end(activity: Activity, outcome: Outcome, now_ms: int) -> Change:
         notes=b"",
         due_ms=0,
         outcome=outcome.status,
-        error=outcome.error[:ERROR_CHARS_MAX],
+        error=storable(outcome.error[:ERROR_CHARS_MAX]),
         result=result if len(result) <= RESULT_KEPT_BYTES_MAX else b"",
         ended_ms=now_ms,
     )
@@ -275,7 +275,7 @@ def _again(activity: Activity, error: str, due_ms: int) -> Activity:
         said=0,
         progress=None,
         details=b"",
-        error=error[:ERROR_CHARS_MAX],
+        error=storable(error[:ERROR_CHARS_MAX]),
     )
 
 

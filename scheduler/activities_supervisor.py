@@ -19,6 +19,7 @@ from tenure.scheduler import activities
 from tenure.scheduler.activities_port import Found, Launcher, LaunchRefused, Outcome, Untold
 from tenure.scheduler.activities_wire import Activity, ActivityStatus, Report
 from tenure.scheduler.errors import Mistake
+from tenure.scheduler.texts import told
 from tenure.scheduler.wire import Envelope, JobRecord
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Supervisor:
                     pause_s = await self._see_to(activity, watch)
                 except (Exception, SystemExit) as error:  # noqa: BLE001  # a launcher's own; the partition goes on
                     pause_s = LOOK_S
-                    self._wait(activity, watch, f"its launcher fails: {type(error).__name__}: {error}")
+                    self._wait(activity, watch, f"its launcher fails: {told(error)}")
                 with trio.move_on_after(pause_s):
                     await watch.changed.wait()
         finally:
@@ -186,7 +187,7 @@ class Supervisor:
             await launcher.launch(activities.run_of(watch.job, record.generation, activity))
             watch.waits_for = ""
         except (LaunchRefused, Mistake) as error:
-            self._lose(activity, watch, _failure(f"{type(error).__name__}: {error}", final=True))
+            self._lose(activity, watch, _failure(told(error), final=True))
         except OSError as error:
             self._wait(activity, watch, f"it can't be launched on node {self.host.node} now: {error}")
 

@@ -25,12 +25,12 @@ from tenure.scheduler.errors import Mistake, NotDone, TooLarge, UnreadableFormat
 from tenure.scheduler.formats import Formats
 from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.jobtype import Registry, registry
-from tenure.scheduler.keys import checked_address, client_partition, partition_of
+from tenure.scheduler.keys import checked_address, checked_id, client_partition, partition_of
 from tenure.scheduler.known_types import KnownTypes
 from tenure.scheduler.sending import Sending
 from tenure.scheduler.settings import ClientSettings
 from tenure.scheduler.topic import Topic
-from tenure.scheduler.wire import EMPTY, Envelope, Kind
+from tenure.scheduler.wire import EMPTY, UNSTORABLE, Envelope, Kind
 
 __all__ = ["GridClient", "open_client"]
 
@@ -95,6 +95,8 @@ class GridClient:
         if self.known_types.check_anything():
             await self.known_types.learn(to for to in addresses if not isinstance(to, Topic))
         names = None if ids is None else list(ids)
+        for name in names or ():
+            checked_id(name)
         if names is not None and len(names) != len(pairs):
             raise Mistake(f"{len(pairs)} messages and {len(names)} ids: there must be as many of both")
         await self._send(pairs, self._envelopes(pairs, names), deadline_s)
@@ -109,7 +111,7 @@ class GridClient:
         body = self._body(name, message)
         if (found := self.registry.get(name)) is not None:
             found.check_message(bytes(body), f"all of {name}")
-        envelopes = [(p, Envelope(name, body, Kind.TYPE, id)) for p in range(self.partition_count)]
+        envelopes = [(p, Envelope(name, body, Kind.TYPE, checked_id(id))) for p in range(self.partition_count)]
         await self._send([(name, message)] * len(envelopes), envelopes, deadline_s)
 
     def _envelopes(self, pairs: list[tuple[str | Topic, Any]], ids: list[str] | None) -> list[tuple[int, Envelope]]:
@@ -124,7 +126,7 @@ class GridClient:
             partition, address, kind = place
             try:
                 body = _encode(message)
-            except (TypeError, msgspec.EncodeError, OverflowError) as error:
+            except UNSTORABLE as error:
                 raise WrongType(f"message {n} to {to!r} can't be stored: {error}") from error
             if len(body) > limit:
                 raise TooLarge(f"message {n} to {to!r} has {len(body)} bytes; the limit is {limit}")
@@ -138,7 +140,7 @@ class GridClient:
     def _body(self, to: str, message: Any) -> Raw:
         try:
             body = _encode(message)
-        except (TypeError, msgspec.EncodeError, OverflowError) as error:
+        except UNSTORABLE as error:
             raise WrongType(f"message to {to!r} can't be stored: {error}") from error
         if len(body) > self.settings.message_bytes_max:
             raise TooLarge(f"message to {to!r} has {len(body)} bytes; the limit is {self.settings.message_bytes_max}")
@@ -154,7 +156,7 @@ class GridClient:
             await self.known_types.learn({to})
             if (type := self.known_types.by_job.get(to)) is not None:
                 type.check_message(bytes(body), to)
-        envelope = Envelope(to, body, Kind.MESSAGE, id)
+        envelope = Envelope(to, body, Kind.MESSAGE, checked_id(id))
         return _decode(await self.question(partition_of(to, self.partition_count), envelope, deadline_s))
 
     async def state(self, id: str, *, deadline_s: float | None = None) -> Any:

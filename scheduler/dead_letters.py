@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from tenure.scheduler.texts import storable
 from tenure.scheduler.wire import DeadLetter, Envelope, Kind
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ class DeadLetters:
 
     def bury(self, envelope: Envelope, reason: str, detail: str) -> None:
         """No job can take this message: keep it as a dead letter, and tell whoever asked."""
+        detail = storable(detail)
         self.turns.draft.answer_error(envelope, reason, f"message to {envelope.to!r}: {detail}")
         if envelope.topic or envelope.kind != Kind.MESSAGE:
             return

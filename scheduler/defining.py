@@ -19,7 +19,7 @@ from tenure.scheduler.errors import (
 from tenure.scheduler.grid.port import GridError, Map, Unknown
 from tenure.scheduler.jobtype import JobType, pickled_type
 from tenure.scheduler.keys import checked_address, partition_of
-from tenure.scheduler.wire import Definition, decode
+from tenure.scheduler.wire import UNSTORABLE, Definition, decode
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -64,7 +64,7 @@ class Defining:
         type.initial(parameters)
         try:
             encoded = _encode(parameters)
-        except (TypeError, msgspec.EncodeError, OverflowError) as error:
+        except UNSTORABLE as error:
             raise WrongType(f"parameters of job type {type.name!r} can't be stored: {error}") from error
         if len(encoded) > self.settings.message_bytes_max:
             raise TooLarge(f"parameters of {len(encoded)} bytes; the limit is {self.settings.message_bytes_max}")

@@ -7,6 +7,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from tenure.scheduler.texts import storable
 from tenure.scheduler.wire import Answer, Batch, DeadLetter, Envelope, Record, encode
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Draft:
 
     def answer_error(self, envelope: Envelope, name: str, text: str) -> None:
         """Say no, by name."""
-        self.answer(envelope, Answer(0, False, Raw(_encode([name, text]))))
+        self.answer(envelope, Answer(0, False, Raw(_encode([name, storable(text)]))))
 
     def answer_value(self, envelope: Envelope, value: Any) -> None:
         """Any value that MessagePack holds."""

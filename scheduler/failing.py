@@ -4,6 +4,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from tenure.scheduler.live import Live
+from tenure.scheduler.texts import storable, told
 from tenure.scheduler.turnid import turn_id
 from tenure.scheduler.wire import Envelope, Failure, Kind, Status
 
@@ -34,8 +35,8 @@ class Failing:
         now_ms = self.host.now_ms()
         retry_ms = 0 if final else now_ms + max(1, round(retry.delay_s(envelope.attempts) * 1000))
         live.failure = Failure(
-            f"{type(error).__name__}: {error}",
-            "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:],
+            told(error),
+            storable("".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:]),
             turn_id(live.id, live.generation, envelope),
             envelope.attempts,
             now_ms,

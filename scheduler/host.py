@@ -16,6 +16,7 @@ from tenure.scheduler.keys import partition_of
 from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.snapshots.desk import Desk
 from tenure.scheduler.snapshots.schedule import BUILT_IN
+from tenure.scheduler.texts import told
 from tenure.scheduler.wire import JobRecord
 
 if TYPE_CHECKING:
@@ -112,6 +113,6 @@ class Host:
             except Exception as error:  # noqa: BLE001  # a pickle may raise anything; the reason is kept for people
                 return (
                     None,
-                    f"its pickled callable can't be loaded on node {self.node}: {type(error).__name__}: {error}",
+                    f"its pickled callable can't be loaded on node {self.node}: {told(error)}",
                 )
         return found, ""

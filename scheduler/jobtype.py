@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tenure.scheduler.errors import Mistake, NotPicklable, Undecodable, UnknownJobType, WrongType
-from tenure.scheduler.wire import Kind
+from tenure.scheduler.wire import UNSTORABLE, Kind
 
 __all__ = ["Job", "JobType", "Registry", "Retry", "job", "registry"]
 
@@ -142,7 +142,7 @@ class JobType:
             if self.is_class:
                 self._decode_state(state)
             return state
-        except (msgspec.ValidationError, msgspec.EncodeError, TypeError, OverflowError) as error:
+        except (msgspec.ValidationError, *UNSTORABLE) as error:
             raise WrongType(f"the state of job type {self.name!r} can't be stored: {error}") from error
 
     # -- messages ---------------------------------------------------------------------------------

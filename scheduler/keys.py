@@ -8,6 +8,7 @@ from tenure.scheduler.errors import Mistake
 
 __all__ = [
     "checked_address",
+    "checked_id",
     "chunk_key",
     "client_partition",
     "is_partition_sender",
@@ -22,7 +23,7 @@ __all__ = [
     "split_slot_key",
 ]
 
-ADDRESS_BYTES_MAX = 500
+ADDRESS_BYTES_MAX = MESSAGE_ID_BYTES_MAX = 500
 HEAD = b"head"
 WATERMARK = b"watermark"
 SENTINEL = b"sentinel"
@@ -47,6 +48,17 @@ def checked_address(address: Any) -> str:
         except UnicodeEncodeError:
             pass  # lone surrogates
     raise Mistake(f"an id or address is a string of 1 to {ADDRESS_BYTES_MAX} bytes of UTF-8, not {address!r:.100}")
+
+
+def checked_id(id: Any) -> str:
+    """A message's id, if it can be one; empty: it has none. Raises `Mistake`."""
+    if isinstance(id, str):
+        try:
+            if len(id.encode()) <= MESSAGE_ID_BYTES_MAX:
+                return id
+        except UnicodeEncodeError:
+            pass  # lone surrogates
+    raise Mistake(f"a message's id is a string of at most {MESSAGE_ID_BYTES_MAX} bytes of UTF-8, not {id!r:.100}")
 
 
 def slot_key(sender: bytes, lane: int, n: int) -> bytes:

@@ -19,9 +19,9 @@ from tenure.scheduler.draft import Draft
 from tenure.scheduler.errors import StateTooLarge, TenureError, TooLarge, WrongType
 from tenure.scheduler.fences import Fences
 from tenure.scheduler.jobtype import JobType
-from tenure.scheduler.keys import checked_address, partition_of
+from tenure.scheduler.keys import checked_address, checked_id, partition_of
 from tenure.scheduler.live import Live
-from tenure.scheduler.wire import EMPTY, Answer, Envelope, Kind
+from tenure.scheduler.wire import EMPTY, UNSTORABLE, Answer, Envelope, Kind
 
 if TYPE_CHECKING:
     from tenure.scheduler.suspicion import Suspicion
@@ -154,7 +154,7 @@ class Turns:
             result = await result
         try:
             encoded = _encode(result)
-        except (TypeError, msgspec.EncodeError, OverflowError) as error:
+        except UNSTORABLE as error:
             raise WrongType(f"the result of step {name!r} can't be stored: {error}") from error
         draft = self.draft
         draft.steps.append((live.id, turn, name, encoded))
@@ -211,7 +211,7 @@ class Turns:
             return None
         try:
             return Raw(_encode(result))
-        except (TypeError, msgspec.EncodeError, OverflowError) as error:
+        except UNSTORABLE as error:
             raise WrongType(f"the handler's result can't be an answer: {error}") from error
 
     def _succeed(self, live: Live, envelope: Envelope, ctx: Context, state: bytes, answer: Raw | None) -> None:
@@ -291,9 +291,10 @@ class Turns:
     ) -> tuple[Envelope, int]:
         """An envelope and the partition that it goes to; refuses what can't be sent."""
         checked_address(to)
+        checked_id(id)
         try:
             body = _encode(message)
-        except (TypeError, msgspec.EncodeError, OverflowError) as error:
+        except UNSTORABLE as error:
             raise WrongType(f"message to {to!r} can't be stored: {error}") from error
         if len(body) > self.settings.message_bytes_max:
             raise TooLarge(f"message to {to!r} has {len(body)} bytes; the limit is {self.settings.message_bytes_max}")

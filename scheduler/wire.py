@@ -16,6 +16,7 @@ from tenure.scheduler.formats import FIRST, UNAUTHENTICATED, format_of, stamp
 
 __all__ = [
     "EMPTY",
+    "UNSTORABLE",
     "Answer",
     "Batch",
     "DeadLetter",
@@ -34,6 +35,9 @@ __all__ = [
 ]
 
 EMPTY = Raw(b"\xc0")
+
+UNSTORABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.EncodeError)
+"""What encoding a value raises that can't be stored. (UTF-8 has no bytes for some strings: that is a ValueError.)"""
 
 T = TypeVar("T")
 

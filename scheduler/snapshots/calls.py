@@ -36,7 +36,7 @@ async def snapshot(
     limit_s = SnapshotOptions.deadline_s if deadline_s is None else deadline_s
     options = SnapshotOptions(keep=_checked(keep), deadline_s=limit_s)
     manifest, not_deleted = await take_snapshot(client.grid, url, open_store(url), client.now_ms, options)
-    return {**shown(manifest), "not_deleted": not_deleted}
+    return shown(manifest) | ({"not_deleted": not_deleted} if not_deleted else {})
 
 
 async def schedule_snapshots(

@@ -6,6 +6,7 @@ from tenure.scheduler.errors import TenureError
 from tenure.scheduler.jobtype import Job, JobType, Registry
 from tenure.scheduler.snapshots.coordinator import SnapshotOptions, take_snapshot
 from tenure.scheduler.snapshots.stores import open_store
+from tenure.scheduler.texts import told
 
 if TYPE_CHECKING:
     from tenure.scheduler.context import Context
@@ -61,7 +62,7 @@ class ScheduledSnapshots(Job):
                 host.grid, self.url, open_store(self.url), host.now_ms, options, formation=self.formation
             )
         except TenureError as error:
-            self.error = f"{type(error).__name__}: {error}"
+            self.error = told(error)
             host.report(f"the scheduled snapshot to {self.url} failed: {self.error}")
             ctx.wake_in(min(self.every_s, AGAIN_S))
             return

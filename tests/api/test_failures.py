@@ -69,6 +69,81 @@ async def test_retries_back_off_and_leave_no_trace_of_failed_tries(client: tenur
     assert (await client.state("audit")).total == 1
 
 
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+UNSTORABLE = "\udcff is no UTF-8"
+
+
+@tenure.job("api-troubled", retry=tenure.Retry(attempts_max=1))
+class Troubled(tenure.Job):
+    """Does what can't be stored."""
+
+    text: str = ""
+
+    def on_message(self, ctx: tenure.Context, message: str) -> str:
+        if message == "unspeakable":
+            raise Unspeakable
+        if message == "large":
+            raise ValueError("x" * 10_000_000)
+        if message == "error":
+            raise FileNotFoundError(UNSTORABLE)
+        if message == "cause":
+            raise ValueError("for a reason") from FileNotFoundError(UNSTORABLE)
+        if message == "state":
+            self.text = UNSTORABLE
+        if message == "id":
+            ctx.send("fine", "fine", id=UNSTORABLE)
+        if message == "send":
+            ctx.send("fine", UNSTORABLE)
+        return UNSTORABLE if message == "answer" else "fine"
+
+
+ERRORS = {
+    "unspeakable": "Unspeakable: (what it says can't be had: RuntimeError)",
+    "large": f"ValueError: {'x' * 1000}",
+    "error": r"FileNotFoundError: \udcff is no UTF-8",
+    "cause": "ValueError: for a reason",
+    "state": "WrongType: the state of job type",
+    "id": "Mistake: a message's id is a string of at most 500 bytes",
+    "send": "WrongType: message to 'fine' can't be stored",
+    "answer": "WrongType: the handler's result can't be an answer",
+}
+
+
+@pytest.mark.parametrize("what", ERRORS)
+async def test_texts_that_can_not_be_stored_fail_their_job_and_nothing_else(client: tenure.Client, what: str) -> None:
+    for id in ("troubled", "fine"):
+        await client.schedule(Troubled, id=id)
+    with pytest.raises(tenure.JobFailed):
+        await client.ask("troubled", what)
+    failure = (await client.describe("troubled"))["failure"]
+    assert failure is not None
+    assert failure["error"].startswith(ERRORS[what])
+    assert len(failure["error"]) <= 2000
+    assert await client.ask("fine", "fine") == "fine"
+
+
+async def test_clients_refuse_what_can_not_be_stored_and_go_on(client: tenure.Client) -> None:
+    await client.schedule(Troubled, id="fine")
+    deep: list[Any] = []
+    for _ in range(3000):
+        deep = [deep]
+    for unstorable in (UNSTORABLE, deep):
+        with pytest.raises(tenure.WrongType):
+            await client.publish("fine", unstorable)
+        with pytest.raises(tenure.WrongType):
+            await client.ask("fine", unstorable)
+    for id in (UNSTORABLE, "x" * 501, 5):
+        with pytest.raises(tenure.Mistake, match="a message's id is a string of at most 500 bytes"):
+            await client.publish("fine", "fine", id=id)  # type: ignore[arg-type]
+        with pytest.raises(tenure.Mistake, match="a message's id is a string of at most 500 bytes"):
+            await client.ask("fine", "fine", id=id)  # type: ignore[arg-type]
+    assert await client.ask("fine", "fine", id="x" * 500) == "fine"
+
+
 async def test_a_job_that_has_failed_waits_for_retry(client: tenure.Client) -> None:
     await client.schedule(Counter, id="other")
     await client.schedule(Fragile, id="f")

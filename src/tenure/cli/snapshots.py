@@ -62,9 +62,9 @@ def snapshot(
             f"Snapshot {taken['name']}: {counted(taken['jobs'], 'job')}, {_size(taken['size_bytes'])}, of which "
             f"{_size(taken['written_bytes'])} were written, in {taken['duration_s']:.1f} s."
         )
-    if taken["not_deleted"]:
-        say(f"It is there, and older ones stay that were not to be kept. {taken['not_deleted']}.")
-    return Exit.FAILED if taken["not_deleted"] else Exit.DONE
+    if not_deleted := taken.get("not_deleted"):
+        say(f"It is there, and older ones stay that were not to be kept. {not_deleted}.")
+    return Exit.FAILED if not_deleted else Exit.DONE
 
 
 def _schedule(url: str, every_s: float, keep: int, connection: Connection) -> int:
