@@ -14,7 +14,7 @@ from tenure.scheduler.snapshots.catalog import Catalog
 from tenure.scheduler.snapshots.stores import Directory
 from tenure.testing import Cluster
 from tests.cluster import ledger as application
-from tests.cluster.ledger import ACCOUNTS, EVERY, SINKS, Account, Ledger, under_load
+from tests.cluster.ledger import ACCOUNTS, CLOCK_IDS, CLOCKS, EVERY, RINGS, SINKS, Account, Ledger, under_load
 
 pytestmark = pytest.mark.cluster
 
@@ -57,7 +57,7 @@ async def test_killed_amid_snapshots_then_all_lost_then_restored(tmp_path: Path)
             restored = command(await cluster.address(), "restore", place, "--name", name, "--replace", "--json")
             output, _ = await trio.to_thread.run_sync(restored.communicate)
             assert restored.returncode == 0, output
-            assert json.loads(output)["jobs"] == ACCOUNTS + SINKS
+            assert json.loads(output)["jobs"] == ACCOUNTS + SINKS + CLOCKS
             async with cluster.client() as client:
                 await assert_consistent(client, floor)
         await instructed(cluster, place)
@@ -107,19 +107,21 @@ async def begun(store: Directory, before: set[str]) -> None:
 
 
 async def assert_consistent(client: tenure.Client, floor: dict[str, int]) -> None:
-    """Each account has taken a beginning of what was sent, as far as was acknowledged at least; and what it has
-    passed on has arrived, once."""
+    """Each account has taken a beginning of what was sent, as far as was acknowledged at least; timers have gone on to
+    their end, each once; and what both have passed on has arrived, once."""
     accounts: dict[str, Account] = {}
     with trio.fail_after(60):
         while True:
             accounts = {id: await client.state(id) for id in floor}
             sinks = [await client.state(f"sink-{n}") for n in range(SINKS)]
-            arrived = {id: sum(sink.seen.get(id, 0) for sink in sinks) for id in floor}
-            if arrived == {id: account.last // EVERY for id, account in accounts.items()}:
+            arrived = {id: sum(sink.seen.get(id, 0) for sink in sinks) for id in (*floor, *CLOCK_IDS)}
+            passed = {id: account.last // EVERY for id, account in accounts.items()}
+            if arrived == passed | dict.fromkeys(CLOCK_IDS, RINGS):
                 break
-            assert all(arrived[id] <= account.last // EVERY for id, account in accounts.items())
+            assert all(arrived[id] <= count for id, count in passed.items())
             await trio.sleep(0.2)
     assert not any(account.disordered for account in accounts.values())
     assert {id for id, account in accounts.items() if account.last < floor[id]} == set()
-    passed_on = sum(n for account in accounts.values() for n in range(1, account.last // EVERY + 1))
+    assert not any([(await client.state(id)).doubled for id in CLOCK_IDS])
+    passed_on = sum(count * (count + 1) // 2 for count in arrived.values())
     assert sum(sink.total for sink in sinks) == passed_on
