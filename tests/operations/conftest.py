@@ -19,7 +19,7 @@ def open_shell(folder: Path) -> Shell:
     return Shell(folder)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """Three members and three nodes, after `day-one.md`."""
     shell = open_shell(tmp_path_factory.mktemp("site"))
