@@ -60,7 +60,7 @@ async def test_as_many_members_killed_at_once_as_there_are_backups() -> None:
 
 async def test_a_member_that_freezes_costs_time_but_no_message() -> None:
     async with under_load(members=3) as (_, ledger):
-        member = next(process for process in psutil.Process().children() if JVM in process.cmdline())
+        member = a_member()
         member.suspend()
         await trio.sleep(4)
         member.resume()
@@ -154,6 +154,17 @@ async def test_without_any_event_nothing_is_lost_either(monkeypatch: pytest.Monk
 async def node_id(ledger: Ledger, name: str) -> str:
     """The id of the node of this name."""
     return next(node.id for node in await ledger.client.nodes() if node.name == name)
+
+
+def a_member() -> psutil.Process:
+    """The process of one of the members that this test has started."""
+    for process in psutil.Process().children():
+        try:
+            if JVM in process.cmdline():
+                return process
+        except psutil.Error:
+            continue  # it has ended, and nobody has asked how
+    pytest.fail("no member runs")
 
 
 async def lost_partitions(client: tenure.Client) -> frozenset[int]:
