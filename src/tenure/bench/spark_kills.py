@@ -31,9 +31,9 @@ __all__ = ["OTHERS", "TARGETS", "Verdict", "expected", "kills_of", "make_pipelin
 RECORDS, KEYS = 3000, 17
 DEADLINE_S = 600.0
 LOOK_EVERY_S = 0.05
-LIVES_S = 1.0
-"""About how long the shortest-lived of a run's processes are there."""
-PATIENCE_S = 8.0
+LIVES_S = 0.5
+"""The shortest-lived of a run's processes are there for longer than this."""
+PATIENCE_S = 20.0
 """So long is one waited for: until a driver that was just started has got as far."""
 OPERATOR = """#!/usr/bin/env perl
 # Forwards every record; slowly enough to be killed at work.
