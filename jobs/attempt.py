@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import trio
 
 from tenure.scheduler.activities_port import Outcome, Run, Untold
-from tenure.scheduler.activities_wire import Report
+from tenure.scheduler.activities_wire import Report, merged
 from tenure.scheduler.errors import TryAgain
 
 __all__ = ["Attempt", "Uplink", "Work", "WorkRefused"]
@@ -219,7 +219,7 @@ class Attempt:
             self._news.set()
         for name in ("info", "metrics", "stage"):
             if isinstance(line.get(name), dict):
-                self._details = _merged(self._details, {name: line[name]})
+                self._details = merged(self._details, {name: line[name]})
                 self._news.set()
         if "result" in line:
             self._said = Outcome(status="succeeded", result=line["result"])
@@ -272,7 +272,7 @@ class Attempt:
         before, report = self._unanswered, self._report("ended", outcome=outcome)
         if before is not None:  # it may have counted: then saying it again changes nothing
             report.progress = report.progress or before.progress
-            report.details = _merged(before.details, report.details)
+            report.details = merged(before.details, report.details)
             report.notes = dict(before.notes)
         for _, note in self._notes:
             report.notes |= note
@@ -306,12 +306,6 @@ class Attempt:
             elif verdict == "fenced" and report.what != "ended":
                 self._end("fenced")
             return verdict
-
-
-def _merged(known: dict[str, Any], news: dict[str, Any]) -> dict[str, Any]:
-    """Name by name, one level deep, as the job does it."""
-    both = {name: known[name] | news[name] for name in known.keys() & news.keys()}
-    return known | news | both
 
 
 def _number(said: Any) -> int:

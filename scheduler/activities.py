@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tenure.scheduler.activities_port import Outcome, Run
-from tenure.scheduler.activities_wire import Activity, ActivityEvent, ActivityPolicy, ActivityStatus, Report
+from tenure.scheduler.activities_wire import Activity, ActivityEvent, ActivityPolicy, ActivityStatus, Report, merged
 from tenure.scheduler.errors import Mistake, TooLarge, WrongType
 from tenure.scheduler.texts import ERROR_CHARS_MAX, storable
 
@@ -193,11 +193,7 @@ def _hear_news(activity: Activity, report: Report, now_ms: int, verdict: Verdict
 def _merged(known: bytes, news: dict[str, Any]) -> bytes:
     if not news:
         return known
-    details: dict[str, Any] = _decode(known) if known else {}
-    for name, value in news.items():
-        before = details.get(name)
-        details[name] = before | value if isinstance(before, dict) and isinstance(value, dict) else value
-    encoded = _encode(details)
+    encoded = _encode(merged(_decode(known) if known else {}, news))
     if len(encoded) <= DETAILS_BYTES_MAX:
         return encoded
     return _encode({"left_out": f"{len(encoded)} bytes of details: more than {DETAILS_BYTES_MAX} are not kept"})

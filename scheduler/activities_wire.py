@@ -10,7 +10,7 @@ from msgspec import Struct
 from tenure.scheduler.activities_port import Outcome
 from tenure.scheduler.errors import Mistake
 
-__all__ = ["Activity", "ActivityEvent", "ActivityPolicy", "ActivityStatus", "Report"]
+__all__ = ["Activity", "ActivityEvent", "ActivityPolicy", "ActivityStatus", "Report", "merged"]
 
 
 class ActivityStatus:
@@ -130,6 +130,15 @@ class Report(Struct, kw_only=True, omit_defaults=True):
     """Merged with what is known, name by name, one level deep."""
     notes: dict[str, Any] = {}
     outcome: Outcome | None = None
+
+
+def merged(known: dict[str, Any], news: dict[str, Any]) -> dict[str, Any]:
+    """Details with what is new of them: name by name, one level deep."""
+    details = dict(known)
+    for name, value in news.items():
+        before = details.get(name)
+        details[name] = before | value if isinstance(before, dict) and isinstance(value, dict) else value
+    return details
 
 
 class ActivityEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -111,7 +111,8 @@ class GridClient:
         body = self._body(name, message)
         if (found := self.registry.get(name)) is not None:
             found.check_message(bytes(body), f"all of {name}")
-        envelopes = [(p, Envelope(name, body, Kind.TYPE, checked_id(id))) for p in range(self.partition_count)]
+        checked_id(id)
+        envelopes = [(p, Envelope(name, body, Kind.TYPE, id)) for p in range(self.partition_count)]
         await self._send([(name, message)] * len(envelopes), envelopes, deadline_s)
 
     def _envelopes(self, pairs: list[tuple[str | Topic, Any]], ids: list[str] | None) -> list[tuple[int, Envelope]]:

@@ -41,24 +41,23 @@ def partition_of(id: str, partition_count: int) -> int:
 
 def checked_address(address: Any) -> str:
     """A job's id or a topic's name, if it can be one; raises `Mistake`."""
-    if isinstance(address, str) and address:
-        try:
-            if len(address.encode()) <= ADDRESS_BYTES_MAX:
-                return address
-        except UnicodeEncodeError:
-            pass  # lone surrogates
+    if isinstance(address, str) and address and _fits(address, ADDRESS_BYTES_MAX):
+        return address
     raise Mistake(f"an id or address is a string of 1 to {ADDRESS_BYTES_MAX} bytes of UTF-8, not {address!r:.100}")
 
 
 def checked_id(id: Any) -> str:
     """A message's id, if it can be one; empty: it has none. Raises `Mistake`."""
-    if isinstance(id, str):
-        try:
-            if len(id.encode()) <= MESSAGE_ID_BYTES_MAX:
-                return id
-        except UnicodeEncodeError:
-            pass  # lone surrogates
+    if isinstance(id, str) and _fits(id, MESSAGE_ID_BYTES_MAX):
+        return id
     raise Mistake(f"a message's id is a string of at most {MESSAGE_ID_BYTES_MAX} bytes of UTF-8, not {id!r:.100}")
+
+
+def _fits(text: str, bytes_max: int) -> bool:
+    try:
+        return len(text.encode()) <= bytes_max
+    except UnicodeEncodeError:
+        return False  # lone surrogates
 
 
 def slot_key(sender: bytes, lane: int, n: int) -> bytes:
