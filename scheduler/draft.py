@@ -81,7 +81,8 @@ class Draft:
         for id, live in self.recounted.items():
             if live.carried:
                 record.attempted[id] = _attempts(live)
-        record.outbox = _numbered(self.sends, state, encode)
+        if self.sends:
+            record.outbox = _numbered(self.sends, state, encode)
         record.answers, record.buried, record.exhumed = self.answers, self.buried, self.exhumed
         record.remembered = [(job, id, until, answer) for (job, id), (until, answer) in self.remembered.items()]
         record.steps, record.subscribed = self.steps, self.subscribed

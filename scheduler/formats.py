@@ -81,7 +81,7 @@ class Formats:
         """`reads`: what this process reads; by default all that it can. (Several versions can share a process, in
         tests.)"""
         self._reads = None if reads is None else frozenset(reads)
-        self.declared = FIRST
+        self.declared, self._stamp = FIRST, stamp(FIRST)
         self.readers: Mapping[int, list[str]] = {}
         """format -> the nodes that read it, as far as this process has seen"""
 
@@ -100,11 +100,11 @@ class Formats:
                 f"{', '.join(map(str, self.reads))}: {self.who_reads(number)}",
                 format=number,
             )
-        self.declared = number
+        self.declared, self._stamp = number, stamp(number)
 
     def encode(self, value: object) -> bytes:
         """The bytes to store."""
-        return stamp(self.declared) + _known[self.declared].encode(value)
+        return self._stamp + _known[self.declared].encode(value)
 
     def is_another_ones(self, number: int) -> bool:
         """Does some node of this cluster read it, and this process not?"""

@@ -13,6 +13,7 @@ from tenure.scheduler.formats import Formats
 from tenure.scheduler.grid.port import Grid
 from tenure.scheduler.jobtype import JobType, Registry, unpickled_type
 from tenure.scheduler.keys import partition_of
+from tenure.scheduler.precedence import Precedence
 from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.snapshots.desk import Desk
 from tenure.scheduler.snapshots.schedule import BUILT_IN
@@ -69,6 +70,7 @@ class Host:
         """Held by the partition whose turn it is."""
         self._pickled: dict[bytes, JobType] = {}
         self.snapshots = Desk()
+        self.precedence = Precedence()
 
     def turns_are_awaited(self) -> bool:
         """Are there jobs that could run, but for the turns that run already?"""

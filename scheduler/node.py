@@ -93,6 +93,7 @@ class Node:
         """
         async with self._listening(self), trio.open_nursery() as nursery:
             self._nursery = nursery
+            nursery.start_soon(self.host.precedence.run)
             await nursery.start(self.presence.run)
             task_status.started()
             await self._follow()

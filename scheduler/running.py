@@ -101,9 +101,10 @@ class Running:
 
     def _is_yet_to_commit(self, id: str) -> bool:
         # Brought back from what is committed, it would have again what was done since.
-        turns = self.turns
-        drafts = (turns.draft,) if turns.in_flight is None else (turns.draft, turns.in_flight)
-        return any(id in draft.changed or id in draft.done or id in draft.gone for draft in drafts)
+        for draft in (self.turns.draft, self.turns.in_flight):
+            if draft is not None and (id in draft.changed or id in draft.done or id in draft.gone):
+                return True
+        return False
 
     def _lives_max(self) -> int:
         return max(16, self.settings.instances_max // max(1, self.host.grid.partition_count))

@@ -45,6 +45,7 @@ class Serving:
                 await self._serve()
         finally:
             self.ended.set()
+            self.host.precedence.served(self.partition)
             self.node.heard.pop(self.partition, None)
             self.node.tenures.pop(self.partition, None)
             self.node.ended(self.partition)
@@ -113,7 +114,9 @@ class Serving:
         try:
             deadline_s = trio.current_time() + handoffs.patience_s(self.partition)
             await handoffs.come_near(self.partition, bell)
+            self.host.precedence.goes_first(self.partition)
             await journal.read()
+            journal.expect_more()
             progress = journal.slot, trio.current_time()
             while True:
                 await journal.follow()

@@ -100,7 +100,7 @@ class ClientSettings(_Checked, frozen=True, kw_only=True):
     """A larger message is refused at the caller."""
     lane_lifetime_s: float = 3600.0
     """The nodes' setting of the same name."""
-    reply_poll_s: float = 0.1
+    reply_poll_s: float = 0.25
     """An answer whose event was lost is found after about so long."""
     retry_pause_s: float = 0.05
     """The pause after a grid call that was refused or unknown; doubled up to retry_pause_max_s."""

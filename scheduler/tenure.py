@@ -164,9 +164,12 @@ class Tenure:
 
     async def _serve(self) -> None:
         lives, images, fences = self.lives, self.images, self.turns.fences
-        run_ready = self.running.run_ready
+        run_ready, precedence = self.running.run_ready, self.host.precedence
         while True:
-            self._wake = trio.Event()
+            if precedence.first and self._closing is None and self.partition not in precedence.first:
+                await precedence.let_pass()
+            if self._wake.is_set():
+                self._wake = trio.Event()
             self.definitions.reconcile()
             if self._closing is None:
                 self.taking.take()
@@ -177,11 +180,13 @@ class Tenure:
             await run_ready()
             if self.turns.draft.wanted:
                 await self.commit()
+                precedence.served(self.partition)
                 if self._closing is None and images.is_due():
                     images.start(self.start)
             elif self._closing is not None and not self.running.is_at_work():
                 return
             elif not lives.readied:
+                precedence.served(self.partition)
                 await self._wait()
 
     async def _wait(self) -> None:
@@ -193,6 +198,9 @@ class Tenure:
         else:
             self.running.cancel()
             deadline = float("inf")
+        if deadline == float("inf"):
+            await self._wake.wait()
+            return
         with trio.move_on_at(deadline):
             await self._wake.wait()
 

@@ -8,26 +8,27 @@ from tenure.simulation.mutants import DEFENCES, REPLACED, without
 from tenure.simulation.run import Outcome, run_seed
 from tests.simulation.test_determinism import fingerprint
 
-WITHIN_SEEDS = 300
+WITHIN_SEEDS = 600
+"""The rarest, `await-stragglers`, is missed by two or three hundred seeds between two that find it."""
 FIRST_SEEDS = {
     "stop-when-taken": 2,
     "write-once": 2,
-    "fences": 5,
-    "claim-head": 13,
+    "fences": 3,
+    "claim-head": 23,
     "confirm-tail": 51,
-    "predecessor": 51,
+    "predecessor": 22,
     "record-identity": 2,
     "lane-cursor": 2,
     "gapless": 0,
     "lane-chain": 17,
-    "output-after-commit": 7,
-    "outbox": 2,
+    "output-after-commit": 15,
+    "outbox": 7,
     "verbatim": 13,
-    "mailbox-carried": 7,
+    "mailbox-carried": 10,
     "cut-marks": 12,
     "stragglers": 12,
-    "await-stragglers": 128,
-    "stored-by-clients": 71,
+    "await-stragglers": 489,
+    "stored-by-clients": 102,
     "sweep": 4,
     "indeterminate-flag": 8,
 }

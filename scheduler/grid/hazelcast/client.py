@@ -46,7 +46,7 @@ class TenureClient(HazelcastClient):
             lambda connection: self._on_change("connection", connection),
         )
         self.lifecycle_service.add_listener(lambda state: self._on_change("lifecycle", state))
-        quicken(self._reactor, self._invocation_service._pending)
+        quicken(self._reactor)
         self._invocation_service._next_correlation_id = Serials()  # type: ignore[assignment]
         self._reactor.add_timer(_WATCH_PERIOD_S, self._watch)
         super()._start()  # type: ignore[no-untyped-call]  # the client is half typed

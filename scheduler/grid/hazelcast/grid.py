@@ -18,6 +18,7 @@ from tenure.scheduler.grid.hazelcast.ownership import OwnershipKeeper
 from tenure.scheduler.grid.hazelcast.reading import Reading
 from tenure.scheduler.grid.hazelcast.settings import CannotConnect, HazelcastSettings, map_name
 from tenure.scheduler.grid.hazelcast.subscriptions import EntrySubscription, LostPartitions, Subscriptions
+from tenure.scheduler.grid.hazelcast.writing import Writing
 from tenure.scheduler.grid.port import Entry, EntryEvent, Grid, GridError, Map, Ownership, OwnershipEvent
 
 __all__ = ["HazelcastGrid", "MemberSeen"]
@@ -101,7 +102,8 @@ class HazelcastGrid(Grid):
         self._was_connected = False
         self._members_are_news = False  # since the last disconnection
         self._owes_reconnected = False
-        self._reading = Reading(handover)
+        self._writing = Writing()
+        self._reading = Reading(handover, self._writing)
         self._discards = Discards(self._caller, self._requests, settings, client.connection_of)
 
     @property
@@ -129,7 +131,7 @@ class HazelcastGrid(Grid):
             grid = cls(client, handover, settings)
             waiting.append(grid)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(grid._reading.run)
+                nursery.start_soon(grid._exchange)
                 nursery.start_soon(grid._caller.watch_deadlines)
                 nursery.start_soon(grid._tend)
                 nursery.start_soon(grid._discards.run)
@@ -177,6 +179,10 @@ class HazelcastGrid(Grid):
             f"No connection to cluster {settings.cluster_name!r} at {where}: {'; '.join(tried) or 'no answer yet'}. "
             "Start a member there, or name the address and the cluster of a running one."
         )
+
+    async def _exchange(self) -> None:
+        with self._writing.at_ends():
+            await self._reading.run()
 
     def _complete(self) -> bool:
         now = self._keeper.now

@@ -10,8 +10,7 @@ A hop for each answer would cost more than the answer.
 
 import logging
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Protocol
 
 import trio
@@ -47,12 +46,11 @@ class Handover:
             except trio.RunFinishedError:
                 self._queue.clear()  # nobody is left to be told
 
-    @contextmanager
-    def at_once(self) -> Iterator[None]:
-        """In the trio thread: what is put meanwhile arrives at the end."""
+    def at_once(self, put: Callable[[], bool]) -> bool:
+        """In the trio thread: what is put by this, or meanwhile, arrives at its end. Returns what it returns."""
         self._scheduled = True  # by others too: nobody need wake us
         try:
-            yield
+            return put()
         finally:
             self._drain()
 

@@ -4,7 +4,8 @@ The client hands each request to its reactor thread, which wakes, builds its set
 come by way of it too. Here the calling thread writes by itself when the line is idle, the set is built once, and a
 connection may be *adopted*: then somebody else reads it (see `reading`).
 
-    caller:   line idle? ── yes ──> send          ── no ──> queue, wake the reactor if it sleeps
+    adopter:  queue ──> at the end of its pass, or when much is queued ──> send all together (see `writing`)
+    others:   queue ──> wake the reactor if it sleeps
     reactor:  sleeping ──> ready sockets ──> read those not adopted, write what is queued ──> sleeping
                  └── now and then ──> read also those whose adopter is late: the client must not take a member that
                                       answers for dead because a handler does not return
@@ -17,7 +18,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Sized
+from collections.abc import Callable, Sized
 from typing import Any, cast
 
 from hazelcast.protocol.client_message import Frame, InboundMessage
@@ -25,10 +26,11 @@ from hazelcast.reactor import AsyncoreConnection, AsyncoreReactor, asyncore
 
 __all__ = ["Reader", "Serials", "quicken"]
 
-IDLE_MAX = 3
-"""With so few requests on their way, the next is not worth waking another thread for."""
-_POLL_MS = 10
-"""The client's own: its timers are looked at so often."""
+TOGETHER = 16
+"""So many requests of one pass are sent before its end."""
+_SLEEP_MS_MAX = 100
+"""The reactor sleeps until its next timer is due, and no longer than this. By itself it would wake a hundred times a
+second, and each time take Python's lock from the thread that has something to do."""
 _LATE_S = 1.0
 """An adopted connection that was not read for so long is looked at by the reactor,"""
 _LOOK_EVERY_S = 0.25
@@ -38,14 +40,24 @@ _HEADER = struct.Struct("<iH")
 _FINAL = 1 << 13
 
 
-def quicken(reactor: AsyncoreReactor, pending: Sized) -> None:
-    """To be called before the reactor starts. `pending`: the requests that are on their way."""
-    loop, its_loop = _Loop(reactor.map), cast(Any, reactor._loop)
+def quicken(reactor: AsyncoreReactor) -> None:
+    """To be called before the reactor starts."""
+    its_loop = cast(Any, reactor._loop)
+    wake, add_timer = its_loop.wake_loop, its_loop.add_timer
+    loop = _Loop(reactor.map, its_loop._timers, its_loop._new_timers)
     its_loop.run_loop = loop.run
-    wake = its_loop.wake_loop
+
+    def add_timer_and_wake(delay: float, callback: Any) -> Any:
+        timer = add_timer(delay, callback)
+        # Not without need: a connection in the making adds one, too, before it can be looked at.
+        if loop.sleeping and timer.end < loop.until_s:
+            wake()
+        return timer
+
+    its_loop.add_timer = add_timer_and_wake
 
     def connection_factory(*args: Any) -> AsyncoreConnection:
-        return _Connection(loop, wake, pending, reactor, *args)
+        return _Connection(loop, wake, reactor, *args)
 
     reactor.connection_factory = connection_factory  # type: ignore[method-assign]
 
@@ -53,10 +65,12 @@ def quicken(reactor: AsyncoreReactor, pending: Sized) -> None:
 class _Loop:
     """One turn of the reactor, with a set of sockets that is kept from turn to turn."""
 
-    def __init__(self, map: dict[int, Any]) -> None:
+    def __init__(self, map: dict[int, Any], timers: list[tuple[float, Any]], new_timers: Sized) -> None:
         self.sleeping = False
         """Set before the queues are looked at, so that whoever fills one later sees that a wake-up is needed."""
-        self._map = map
+        self.until_s = 0.0
+        """It sleeps until then."""
+        self._map, self._timers, self._new_timers = map, timers, new_timers
         self._poll = select.poll()
         self._flags: dict[int, int] = {}
         self._look_at_s = 0.0
@@ -64,7 +78,9 @@ class _Loop:
     def run(self) -> None:
         self.sleeping = True
         self._refresh()
-        ready = self._poll.poll(_POLL_MS)
+        pause_ms = self._pause_ms()
+        self.until_s = time.time() + pause_ms / 1000
+        ready = self._poll.poll(pause_ms)
         self.sleeping = False
         for fd, flags in ready:
             if (dispatcher := self._map.get(fd)) is not None:
@@ -72,6 +88,13 @@ class _Loop:
         if (now_s := time.time()) >= self._look_at_s:
             self._look_at_s = now_s + _LOOK_EVERY_S
             self._read_late(now_s - _LATE_S)
+
+    def _pause_ms(self) -> float:
+        if self._new_timers:
+            return 0  # to be sorted in first
+        if not self._timers:
+            return _SLEEP_MS_MAX
+        return min(max(0, (self._timers[0][0] - time.time()) * 1000 + 1), _SLEEP_MS_MAX)
 
     def _read_late(self, before_s: float) -> None:
         for connection in list(self._map.values()):
@@ -97,26 +120,30 @@ class _Loop:
 class _Connection(AsyncoreConnection):
     """Requests may be written by the thread that makes them, and answers be read by the thread that waits for them."""
 
-    def __init__(self, loop: _Loop, wake: Any, pending: Sized, *args: Any) -> None:
-        self._loop, self._wake, self._pending = loop, wake, pending
+    def __init__(self, loop: _Loop, wake: Any, *args: Any) -> None:
+        self._loop, self._wake = loop, wake
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self.adopted = False
+        self._adopter: int | None = None
+        self._fill: Callable[[_Connection], None] | None = None
         super().__init__(*args)  # type: ignore[no-untyped-call]
         self._reader = Reader(self._builder)  # type: ignore[assignment]
 
-    def adopt(self) -> int:
-        """From now on the caller reads it, by `receive`. Returns a descriptor to wait on, and to close in the end.
+    def adopt(self, fill: Callable[["_Connection"], None]) -> int:
+        """From now on the caller reads it, by `receive`, and flushes it when it has told him by `fill` that something
+        is queued. Returns a descriptor to wait on, and to close in the end.
 
         Raises `OSError` where it is closed already.
         """
         descriptor = os.dup(cast(Any, self.socket).fileno())
+        self._fill, self._adopter = fill, threading.get_ident()
         self.adopted = True
         return descriptor
 
     def disown(self) -> None:
-        """The reactor reads it again."""
-        self.adopted = False
+        """The reactor reads and writes it again."""
+        self.adopted, self._adopter = False, None
         self._wake()
 
     def receive(self) -> bool:
@@ -167,28 +194,28 @@ class _Connection(AsyncoreConnection):
 
     def _write(self, buf: bytes) -> None:
         queue = self._write_queue
-        if not queue and self._is_idle() and self._writing.acquire(blocking=False):
-            try:
-                # The reactor may have slept, woken and written meanwhile; but nobody writes now, and what is queued
-                # goes first.
-                if not queue:
-                    sent = self._send(buf)
-                    if sent == len(buf):
-                        return
-                    buf = buf[sent:]
-                    queue.appendleft(buf)
-                else:
-                    queue.append(buf)
-            finally:
-                self._writing.release()
-        else:
-            queue.append(buf)
-        if self._loop.sleeping:
+        queue.append(buf)
+        if threading.get_ident() == self._adopter:
+            if len(queue) >= TOGETHER:
+                self.flush()
+            elif self._fill is not None:
+                self._fill(self)
+        elif self._loop.sleeping:
             self._wake()
 
-    def _is_idle(self) -> bool:
-        # With more on its way, what the reactor sends together costs members and ourselves less.
-        return self._loop.sleeping and len(self._pending) <= IDLE_MAX and bool(self.sent_protocol_bytes)
+    def flush(self) -> None:
+        """Send what is queued; in the adopter's thread."""
+        queue = self._write_queue
+        if queue and self._writing.acquire(blocking=False):  # else the reactor writes, and looks again before it sleeps
+            try:
+                gathered = b"".join(queue.popleft() for _ in range(len(queue)))
+                sent = self._send(gathered)
+                if sent < len(gathered):
+                    queue.appendleft(gathered[sent:])
+            finally:
+                self._writing.release()
+        if queue and self._loop.sleeping:
+            self._wake()
 
     def _send(self, buf: bytes) -> int:
         try:

@@ -12,6 +12,7 @@ from typing import Any
 import trio
 
 from tenure.scheduler.grid.hazelcast.handover import Handover
+from tenure.scheduler.grid.hazelcast.writing import Writing
 
 __all__ = ["Reading"]
 
@@ -19,8 +20,8 @@ __all__ = ["Reading"]
 class Reading:
     """Which connections are read here. In the trio thread."""
 
-    def __init__(self, handover: Handover) -> None:
-        self._handover = handover
+    def __init__(self, handover: Handover, writing: Writing) -> None:
+        self._handover, self._writing = handover, writing
         self._adopted: set[Any] = set()
         self._wanted: list[Any] = []
         self._news = trio.Event()
@@ -44,21 +45,16 @@ class Reading:
     async def _read(self, connection: Any) -> None:
         try:
             # Of our own, as another thread may close the connection, and its number may soon be another's.
-            descriptor = connection.adopt()
+            descriptor = connection.adopt(self._writing.fill)
         except OSError:
             self._adopted.discard(connection)
             return
         try:
             while connection.live:
                 await trio.lowlevel.wait_readable(descriptor)
-                if not self._receive(connection):
+                if not self._handover.at_once(connection.receive):
                     return
         finally:
             connection.disown()
             os.close(descriptor)
             self._adopted.discard(connection)
-
-    def _receive(self, connection: Any) -> bool:
-        with self._handover.at_once():
-            received: bool = connection.receive()
-        return received
