@@ -75,11 +75,14 @@ class Serving:
                 tenure.close(self._successor)
             await tenure.run(crashed=not journal.closed_before, heard=heard)
         except TenureOver:
+            host.precedence.served(self.partition)
             await trio.sleep(host.random.random() * host.settings.retry_pause_max_s)
         except UnreadableFormat as error:
+            host.precedence.served(self.partition)
             self._park(error)
             await trio.sleep(host.settings.lost_after_s)
         except Final as error:
+            host.precedence.served(self.partition)
             if self.partition not in node.lost:
                 host.report(str(error))
             node.lost[self.partition] = str(error)

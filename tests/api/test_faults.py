@@ -7,6 +7,7 @@ import pytest
 import trio
 
 import tenure
+from tenure.scheduler.host import Host
 from tenure.scheduler.keys import partition_of
 from tenure.testing import Cluster
 from tests.api.jobs import Counter, Script, step
@@ -166,6 +167,9 @@ async def test_a_lost_partition_stops_and_says_so_while_the_others_go_on(
     [node] = await client.nodes()
     lost = set(node.lost)
     assert len(lost) == 8
+    # While they wait to be looked at again, nobody steps aside for them.
+    hosts = await cluster._home.run(_hosts)
+    assert not any(host.precedence.first & lost for host in hosts)
     answered = 0
     for id in ids:
         if partition_of(id, 16) in lost:
@@ -176,6 +180,10 @@ async def test_a_lost_partition_stops_and_says_so_while_the_others_go_on(
     gone = next(id for id in ids if partition_of(id, 16) in lost)
     with pytest.raises(tenure.PartitionLost):
         await client.ask(gone, {"n": 1}, timeout_s=10)
+
+
+async def _hosts(backend: Any) -> list[Host]:
+    return [running.node.host for running in backend._nodes.values()]
 
 
 OLD = """
