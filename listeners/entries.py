@@ -19,7 +19,7 @@ class InboxEntries:
         for _, partition, key, value in events:
             if value is not None:
                 if (tenure := tenures.get(partition)) is not None:
-                    tenure.offer_slot(key, value)
+                    tenure.hear_slot(key, value)
                 elif (heard := opening.get(partition)) is not None:
                     heard.slots[key] = value
 

@@ -1,7 +1,7 @@
 """The slow look at what events should have told: slots nobody told of, slots to clear, whether all is still ours.
 
 A sweep that finds such a slot is soon followed by another. Where one after the other finds none, they become rare:
-on an idle node with hundreds of partitions they are all that there is to do.
+on an idle node with hundreds of partitions they are all that there is to do, and on a busy one there is enough to do.
 """
 
 from typing import TYPE_CHECKING
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Sweeping"]
 
-SWEEPS_A_CLEARING = 30
-"""What deletions left behind is looked for in the second sweep (not amid a handoff), and then this rarely."""
+SWEEPS_A_CLEARING, FIRST_CLEARING = 30, 6
+"""What deletions left behind is looked for so rarely, and first when a handoff is well over: each look takes two reads."""
+TOLD_WITHIN_S = 0.5
+"""A slot that was found may have been overtaking its event: that has so long to arrive."""
 CALMER, CALM = 1.5, 5.0
 """By how much longer each pause is than the one before, and how many times `sweep_s` it is at most."""
 
@@ -29,6 +31,13 @@ class Sweeping:
         self.tenure, self.settings = tenure, tenure.settings
         self._soon = trio.Event()
         self._calm = 1.0
+        self._untold: set[bytes] = set()
+        """What the last sweep has found, and no event has told of since."""
+
+    def told(self, key: bytes) -> None:
+        """An event told of this slot."""
+        if self._untold:
+            self._untold.discard(key)
 
     def soon(self) -> None:
         """Events may have been lost, or the partition itself: look now, and again before long."""
@@ -43,34 +52,39 @@ class Sweeping:
             with trio.move_on_after(pause_s):
                 await self._soon.wait()
             self._soon = trio.Event()
-            pause_s = self._pause_s()
             try:
-                if await self.inbox():
-                    self._calm = 1.0
-                    pause_s = self._pause_s()
-                else:
-                    self._calm = min(CALM, CALMER * self._calm)
+                await self.inbox()
                 await tenure.forgetting.sweep()
                 if not await tenure.journal.still_ours():
                     raise TenureOver(f"partition {tenure.partition}: its head is no longer ours")
                 sweeps += 1
-                if sweeps % SWEEPS_A_CLEARING == 2:
+                if sweeps % SWEEPS_A_CLEARING == FIRST_CLEARING:
                     await tenure.images.sweep()
                     tenure.state.forget_expired(tenure.host.now_ms())
+                pause_s = await self._next_pause_s()
             except GridError:
-                pause_s = min(pause_s, self.settings.retry_pause_max_s)
+                pause_s = min(self._pause_s(), self.settings.retry_pause_max_s)
+
+    async def _next_pause_s(self) -> float:
+        waited_s = min(TOLD_WITHIN_S, self.settings.sweep_s / 4) if self._untold else 0.0
+        if waited_s:
+            with trio.move_on_after(waited_s):
+                await self._soon.wait()
+        self._calm = 1.0 if self._untold else min(CALM, CALMER * self._calm)
+        return max(0.0, self._pause_s() - waited_s)
 
     def _pause_s(self) -> float:
         return self.settings.sweep_s * self._calm * (0.5 + self.tenure.host.random.random())
 
-    async def inbox(self) -> bool:
-        """Offer all that is there, delete what has been consumed. Was there anything that no event has told of?"""
-        tenure, found = self.tenure, False
+    async def inbox(self) -> None:
+        """Offer all that is there, delete what has been consumed."""
+        tenure = self.tenure
+        self._untold.clear()
         async for page in tenure.host.grid.scan(Map.INBOX, tenure.partition):
             for entry in page:
                 known = tenure.inlanes.is_waiting(entry.key)
-                found |= tenure.offer_slot(entry.key, entry.value) and not known
+                if tenure.offer_slot(entry.key, entry.value) and not known:
+                    self._untold.add(entry.key)
             # Only what a *committed* cursor has passed: the turns of what was merely taken may yet be lost.
             passed = [entry.key for entry in page if tenure.is_passed(entry.key)]
             tenure.host.grid.discard(Map.INBOX, tenure.partition, passed)
-        return found

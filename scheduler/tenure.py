@@ -42,7 +42,7 @@ __all__ = ["Tenure"]
 
 
 class Tenure:
-    """Serve one partition. Hints come in by `offer_slot` and `offer_definition`; both may be called at any time."""
+    """Serve one partition. Hints come in by `hear_slot` and `offer_definition`; both may be called at any time."""
 
     def __init__(self, host: Host, journal: Journal) -> None:
         """`journal` must be open."""
@@ -72,6 +72,11 @@ class Tenure:
         self._closing: str | None = None
         self._draining = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
+
+    def hear_slot(self, key: bytes, value: bytes) -> None:
+        """An event told of a lane slot."""
+        self.sweeping.told(key)
+        self.offer_slot(key, value)
 
     def offer_slot(self, key: bytes, value: bytes) -> bool:
         """A lane slot was seen. False: it is below the cursors and may be deleted."""

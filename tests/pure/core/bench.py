@@ -152,7 +152,7 @@ class Bench:
         def slots(events: list[Any]) -> None:
             for event in events:
                 if event.value is not None:
-                    tenure.offer_slot(event.key, event.value)
+                    tenure.hear_slot(event.key, event.value)
 
         def definitions(events: list[Any]) -> None:
             for event in events:

@@ -53,7 +53,7 @@ async def test_the_sweep_beside_an_opening_finds_what_is_there_however_often_it_
 def test_events_go_to_what_is_open_or_being_opened_and_nowhere_else() -> None:
     heard, opened = Heard(), Heard()
     open_here = SimpleNamespace(
-        offer_slot=opened.slots.__setitem__,
+        hear_slot=opened.slots.__setitem__,
         offer_definition=opened.definitions.__setitem__,
     )
     node = cast(Any, SimpleNamespace(tenures={1: open_here}, heard={2: heard}))

@@ -167,9 +167,9 @@ async def test_sweeps_that_find_nothing_become_rare_until_one_finds_something(be
     sweeping = opened.tenure.sweeping
     inbox = sweeping.inbox
 
-    async def counted() -> bool:
+    async def counted() -> None:
         swept_s.append(trio.current_time())
-        return await inbox()
+        await inbox()
 
     sweeping.inbox = counted  # type: ignore[method-assign]
     await rest(100)
@@ -185,6 +185,35 @@ async def test_sweeps_that_find_nothing_become_rare_until_one_finds_something(be
     await rest(2.5)
     assert swept_s[-2] - soon_s < 0.1
     assert swept_s[-1] - soon_s <= 2.5
+
+
+async def test_a_slot_that_overtakes_its_event_is_no_reason_to_sweep_more_often(bench: Bench) -> None:
+    opened = await bench.open(COUNTER, hints=False, sweep_s=1.0)
+    tenure, sweeping = opened.tenure, opened.tenure.sweeping
+    await bench.define("a", "counter")
+    await rest(60)
+    swept_s: list[float] = []
+    offer, inbox = tenure.offer_slot, sweeping.inbox
+    found: list[tuple[bytes, bytes]] = []
+
+    def late(key: bytes, value: bytes) -> bool:
+        found.append((key, value))
+        return offer(key, value)
+
+    async def counted() -> None:
+        swept_s.append(trio.current_time())
+        await inbox()
+        tenure.offer_slot = offer  # type: ignore[method-assign]
+        while found:  # now come the events
+            tenure.hear_slot(*found.pop())
+        tenure.offer_slot = late  # type: ignore[method-assign]
+        bench.nursery.start_soon(bench.publish, "a", len(swept_s))
+
+    tenure.offer_slot, sweeping.inbox = late, counted  # type: ignore[method-assign]
+    await rest(100)
+    assert len(swept_s) >= 10
+    assert all(later - earlier >= 2.0 for earlier, later in pairwise(swept_s))
+    assert len((await bench.state_of("a"))["seen"]) >= len(swept_s) - 1
 
 
 async def test_a_gap_is_read_at_once_and_then_ever_more_rarely(bench: Bench) -> None:
