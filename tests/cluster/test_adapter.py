@@ -142,16 +142,27 @@ async def test_members_tell_how_they_are_set_up(pair: Cluster) -> None:
 
 async def test_a_burst_of_calls_and_events_loses_nothing(pair: Cluster) -> None:
     heard: list[EntryEvent] = []
+    repeated = 0
+
+    async def put(key: bytes, partition: int, value: bytes) -> None:
+        nonlocal repeated
+        while True:
+            try:
+                await grid.set(Map.INBOX, partition, key, value)
+                return
+            except Unknown:  # on a machine without time to spare a backup's word comes too late
+                repeated += 1
+
     async with pair.connect() as grid:
         mine = {p for p, primary in enumerate(grid.ownership().primaries) if primary == grid.ownership().paired}
         run = os.urandom(4)
         async with grid.listen(Map.INBOX, heard.extend):
             async with trio.open_nursery() as nursery:
                 for number in range(3_000):
-                    nursery.start_soon(grid.set, Map.INBOX, number % 271, run + b"%d" % number, b"%d" % number)
+                    nursery.start_soon(put, run + b"%d" % number, number % 271, b"%d" % number)
             expected = {run + b"%d" % number for number in range(3_000) if number % 271 in mine}
             await until(lambda: expected <= {event.key for event in heard})
-            assert len(heard) == len(expected)
+            assert len(expected) <= len(heard) <= len(expected) + repeated
         grid.discard(Map.INBOX, 5, [run + b"%d" % number for number in range(5, 3_000, 271)])
         await until(lambda: grid._discards.is_quiet)
         left = [entry async for page in grid.scan(Map.INBOX, 5) for entry in page if entry.key.startswith(run)]
