@@ -31,7 +31,8 @@ def hold(spark, folder):
     Path(folder, f"attempt-{attempt}").write_text(str(os.getpid()))
     while attempt == 1:  # no job of Spark's: nothing that could be cancelled
         time.sleep(0.05)
-        Path(folder, "beat").write_text(str(time.monotonic()))
+        Path(folder, "next").write_text(str(time.monotonic()))
+        Path(folder, "next").replace(Path(folder, "beat"))  # whole, whenever this is killed
     return {"pid": os.getpid(), "began": time.monotonic()}
 """
 SCRIPT = """
