@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Sweeping"]
 
 SWEEPS_A_CLEARING, FIRST_CLEARING = 30, 6
-"""What deletions left behind is looked for so rarely, and first when a handoff is well over: each look takes two reads."""
+"""What deletions left behind is looked for so rarely, and first when a handoff is well over."""
 TOLD_WITHIN_S = 0.5
 """A slot that was found may have been overtaking its event: that has so long to arrive."""
 CALMER, CALM = 1.5, 5.0
