@@ -45,7 +45,6 @@ class Serving:
                 await self._serve()
         finally:
             self.ended.set()
-            self.host.precedence.served(self.partition)
             self.node.heard.pop(self.partition, None)
             self.node.tenures.pop(self.partition, None)
             self.node.ended(self.partition)
@@ -63,30 +62,35 @@ class Serving:
             encode=host.formats.encode,
         )
         try:
-            with self._opening, self.node.handoffs.bell(self.partition) as bell:
+            await self._serve_once(journal)
+        except TenureOver:
+            await trio.sleep(host.random.random() * host.settings.retry_pause_max_s)
+        except UnreadableFormat as error:
+            self._park(error)
+            await trio.sleep(host.settings.lost_after_s)
+        except Final as error:
+            if self.partition not in node.lost:
+                host.report(str(error))
+            node.lost[self.partition] = str(error)
+            await trio.sleep(host.settings.lost_after_s)
+
+    async def _serve_once(self, journal: Journal) -> None:
+        node = self.node
+        try:
+            with self._opening, node.handoffs.bell(self.partition) as bell:
                 await self._await_turn(journal, bell)
             if self._successor is not None:
                 return
             heard = await self._open(journal)
             node.lost.pop(self.partition, None)
-            tenure = node.tenures[self.partition] = Tenure(host, journal)
+            tenure = node.tenures[self.partition] = Tenure(self.host, journal)
             node.heard.pop(self.partition, None)
             if self._successor is not None:
                 tenure.close(self._successor)
             await tenure.run(crashed=not journal.closed_before, heard=heard)
-        except TenureOver:
-            host.precedence.served(self.partition)
-            await trio.sleep(host.random.random() * host.settings.retry_pause_max_s)
-        except UnreadableFormat as error:
-            host.precedence.served(self.partition)
-            self._park(error)
-            await trio.sleep(host.settings.lost_after_s)
-        except Final as error:
-            host.precedence.served(self.partition)
-            if self.partition not in node.lost:
-                host.report(str(error))
-            node.lost[self.partition] = str(error)
-            await trio.sleep(host.settings.lost_after_s)
+        finally:
+            # However it ended: nobody steps aside for one that waits to be tried again.
+            self.host.precedence.served(self.partition)
 
     def _park(self, error: UnreadableFormat) -> None:
         """Nothing is touched: what can't be read here is another node's to read, now or later."""

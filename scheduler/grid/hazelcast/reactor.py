@@ -1,8 +1,8 @@
 """The client's network loop, made quicker for one caller at a time; what it does stays the same.
 
 The client hands each request to its reactor thread, which wakes, builds its set of sockets anew and writes; answers
-come by way of it too. Here the calling thread writes by itself when the line is idle, the set is built once, and a
-connection may be *adopted*: then somebody else reads it (see `reading`).
+come by way of it too. Here the set is built once, and a connection may be *adopted*: then somebody else reads it and
+writes to it (see `reading`, `writing`).
 
     adopter:  queue ──> at the end of its pass, or when much is queued ──> send all together (see `writing`)
     others:   queue ──> wake the reactor if it sleeps

@@ -7,18 +7,18 @@ import trio
 from tenure.scheduler.precedence import SERVED_IN_A_PASS, Precedence
 
 
+async def step(precedence: Precedence, passed: list[int], n: int) -> None:
+    await precedence.let_pass()
+    passed.append(n)
+
+
 async def test_who_steps_aside_goes_on_a_few_at_a_time_as_they_came(autojump_clock: object) -> None:
     precedence, passed = Precedence(), list[int]()
     precedence.goes_first(7)
-
-    async def step(n: int) -> None:
-        await precedence.let_pass()
-        passed.append(n)
-
     async with trio.open_nursery() as nursery:
         nursery.start_soon(precedence.run)
         for n in range(3 * SERVED_IN_A_PASS):
-            nursery.start_soon(step, n)
+            nursery.start_soon(step, precedence, passed, n)
         seen = [0]
         while seen[-1] < 3 * SERVED_IN_A_PASS:
             await trio.lowlevel.checkpoint()
@@ -32,14 +32,9 @@ async def test_who_steps_aside_goes_on_a_few_at_a_time_as_they_came(autojump_clo
 async def test_when_nothing_opens_any_more_all_go_on(autojump_clock: object) -> None:
     precedence, passed = Precedence(), list[int]()
     precedence.goes_first(7)
-
-    async def step(n: int) -> None:
-        await precedence.let_pass()
-        passed.append(n)
-
     async with trio.open_nursery() as nursery:
         for n in range(10 * SERVED_IN_A_PASS):
-            nursery.start_soon(step, n)
+            nursery.start_soon(step, precedence, passed, n)
         await trio.testing.wait_all_tasks_blocked()
         precedence.served(7)
         precedence.served(7)  # it may be said twice
@@ -48,7 +43,7 @@ async def test_when_nothing_opens_any_more_all_go_on(autojump_clock: object) -> 
         assert len(passed) == 10 * SERVED_IN_A_PASS
         # And those who come later do, too.
         precedence.goes_first(8)
-        nursery.start_soon(step, -1)
+        nursery.start_soon(step, precedence, passed, -1)
         await trio.testing.wait_all_tasks_blocked()
         assert passed[-1] == -1
         nursery.cancel_scope.cancel()
