@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Suspicion"]
 
 GROUP_FIRST, GROUP_MAX = 32, 1024
-"""What was ready at the crash goes in groups of these sizes, each twice the one before."""
+"""What was ready at the crash goes in groups of these sizes, each twice the one before if that was full."""
 PATIENCE_S = 1.0
 """A suspect that has not killed anybody for so long has others beside it again."""
 
@@ -94,18 +94,22 @@ class Suspicion:
         elif fresh:
             self._mark_group(fresh)
         else:
-            if not suspects and (self._group > GROUP_MAX or not (ready or busy)):
+            if not suspects and (self._group > GROUP_MAX or not (ready or busy or self._are_to_come())):
                 self._group = 0
             return
         await self.tenure.commit()
 
+    def _are_to_come(self) -> bool:
+        """Do messages wait for jobs that are still looked up? They were there at the crash, too."""
+        return any(live.loading for live in self.tenure.lives.by_id.values())
+
     def _mark_group(self, fresh: list[Live]) -> None:
-        left = self._group
+        size = left = self._group
         for live in fresh:
             left -= self._mark(live, left)
             if not left:
                 break
-        self._group *= 2
+        self._group += size - left
         self._since_s = trio.current_time()
 
     def _mark(self, live: Live, count_max: int) -> int:
