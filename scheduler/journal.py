@@ -1,10 +1,10 @@
 """A partition's journal: how a tenure opens, commits and clears, such that two owners never both believe.
 
-    read head, image ──► replay to the first empty slot ──► confirm the tail ──► write the opening ──► claim the head
-           ▲                         ▲                            │ changed            │ taken              │ another's
-           └─────────────────────────┼────────────────────────────┘                    │                    │
-           ▲                         └─────────────────────────────────────────────────┘                    │
-           └────────────────────────────────────────────────────────────────────────────────────────────────┘
+                                                       ┌──► confirm the log's end ────────────────┐
+    read head, image ──► replay to the first empty slot ──┴──► write the opening ──► claim the head ──┴──► own
+           ▲                         ▲                                  │ taken              │ another's
+           │                         └──────────────────────────────────┘                    │
+           └─────────────────────────────────────────────── or the log's end has changed ────┘
 
     own: commit n, n+1, … by write-once slots ──► a slot is another's: the tenure is over
          image at a committed position ──► move the head ──► clear old slots, never openings (`imaging`)
@@ -14,6 +14,7 @@ The steps are those of `tests/models/journal_model.py`, which checks them exhaus
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from random import Random
 
 import trio
@@ -33,6 +34,15 @@ READ_FIRST, READ_AHEAD = 8, 32
 
 class TenureOver(Exception):
     """Another node has opened this partition: forget everything in memory."""
+
+
+@dataclass(slots=True)
+class _Opening:
+    """How far one try has come; all of it makes an owner."""
+
+    confirmed: bool = False
+    written: bool = False
+    claimed: bool = False
 
 
 class Journal:
@@ -59,8 +69,10 @@ class Journal:
         """Its very bytes: another version may write the same head with others."""
         self.slot = 0
         """The slot to be looked at, or written, next."""
-        self.tail: tuple[int, bytes] | None = None
-        """The last record of the log and its slot, unless it is in the image."""
+        self.doubts: list[tuple[int, bytes]] = []
+        """What their writers may have left without a backup, with its slots: the last record of the log; where that is
+        an opening, which may be all that its node came to, also what is before it; and what was passed over, since a
+        hole beneath the log would hide what is above. What is in the image is certain."""
         self.openings: set[int] = set()
         """Slots since the head that must never be cleared."""
         self.seen: set[str] = set()
@@ -84,16 +96,18 @@ class Journal:
             if not followed:
                 await self.follow()
             followed = False
-            if not await self._confirm_tail():
-                await self.read()
-                continue
             self.closed_before = self.state.closed_for is not None or self.state.epoch == 0
             record = Record(self.new_id(), self.state.last_id, RecordKind.OPENING, self.state.epoch + 1, node, at_ms())
-            if not await self._append(record):
-                continue
-            if await self._claim(record.id):
+            opening = _Opening()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._confirm_beside, opening, self.doubts.copy())
+                if await self._append(record):
+                    opening.written = True
+                    opening.claimed = await self._claim(record.id)
+            if opening.claimed and opening.confirmed:
                 return
-            await self.read()
+            if opening.written or not opening.confirmed:
+                await self.read()
 
     async def read(self) -> None:
         """Begin at the head and its image. Raises `PartitionLost` if the head stays missing."""
@@ -137,7 +151,7 @@ class Journal:
                 return False
             state = thaw(chunks)
         self.state, self.head = state, head
-        self.slot, self.tail, self.openings = head.first, None, set()
+        self.slot, self.doubts, self.openings = head.first, [], set()
         self.seen, self.damaged_at = {state.last_id}, None
         self.bytes = 0
         return True
@@ -178,15 +192,15 @@ class Journal:
             self.report(f"partition {self.partition}: journal slot {self.slot} is undecodable, passed over: {error}")
             self.openings.add(self.slot)
             self.damaged_at = self.slot
-            self.slot += 1
+            self._step_over(stored)
             return
         if self._chains(record):
             self._add(record, stored)
         else:
-            self._pass_over(record)
+            self._pass_over(record, stored)
         self.seen.add(record.id)
 
-    def _pass_over(self, record: Record) -> None:
+    def _pass_over(self, record: Record, stored: bytes) -> None:
         """A record of a tenure that was over, written too late to count. An opening is a fence all the same."""
         if self.damaged_at is not None and record.after not in self.seen:
             raise PartitionLost(
@@ -195,6 +209,10 @@ class Journal:
             )
         if record.kind == RecordKind.OPENING:
             self.openings.add(self.slot)
+        self._step_over(stored)
+
+    def _step_over(self, stored: bytes) -> None:
+        self.doubts.append((self.slot, stored))
         self.slot += 1
 
     def _chains(self, record: Record) -> bool:
@@ -204,25 +222,28 @@ class Journal:
     def _add(self, record: Record, stored: bytes) -> None:
         if record.kind == RecordKind.OPENING:
             self.openings.add(self.slot)
+        else:
+            self.doubts = []  # whoever commits has confirmed all that is before its opening
+        self.doubts.append((self.slot, stored))
         self.state.apply(record, self.slot)
-        self.tail = (self.slot, stored)
         self.slot += 1
         self.bytes += len(stored)
 
-    async def _confirm_tail(self) -> bool:
-        """Write the last replayed record again: its writer may have left it without a backup.
+    async def _confirm_beside(self, opening: "_Opening", doubts: list[tuple[int, bytes]]) -> None:
+        opening.confirmed = await self._confirm(doubts)
 
-        Before the opening, not beside it: the next opener confirms only the opening, and would rely on a tail that
-        nobody has confirmed.
-        """
+    async def _confirm(self, doubts: list[tuple[int, bytes]]) -> bool:
+        """Write these records again: their writers may have left them without a backup. False: one is not there."""
         attempt = 0
-        while self.tail is not None:
-            slot, stored = self.tail
-            try:
-                return await self.grid.replace_if_same(Map.JOURNAL, self.partition, journal_key(slot), stored, stored)
-            except GridError:
-                attempt += 1
-                await self.pause(attempt)
+        for slot, stored in doubts:
+            while True:
+                try:
+                    if await self.grid.replace_if_same(Map.JOURNAL, self.partition, journal_key(slot), stored, stored):
+                        break
+                    return False
+                except GridError:
+                    attempt += 1
+                    await self.pause(attempt)
         return True
 
     async def _claim(self, opening: str) -> bool:

@@ -74,8 +74,8 @@ async def _claim_nothing(self: Journal, opening: str) -> bool:
     return True
 
 
-@_replaced("confirm-tail", Journal, "_confirm_tail")
-async def _confirm_nothing(self: Journal) -> bool:
+@_replaced("confirm", Journal, "_confirm")
+async def _confirm_nothing(self: Journal, doubts: list[tuple[int, bytes]]) -> bool:
     return True
 
 

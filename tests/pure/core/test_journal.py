@@ -90,7 +90,7 @@ async def test_a_zombie_is_refused_at_its_next_commit_also_when_its_slots_were_c
 async def half_opened(journal: Journal) -> bool:
     """All of an opening but the claim."""
     await journal.follow()
-    assert await journal._confirm_tail()
+    assert await journal._confirm(journal.doubts.copy())
     state = journal.state
     return await journal._append(Record(journal.new_id(), state.last_id, RecordKind.OPENING, state.epoch + 1, "n", 0))
 
@@ -112,3 +112,57 @@ async def test_an_opening_that_was_passed_over_still_stands_before_a_zombies_nex
     await Imaging(owner).write()
     with pytest.raises(TenureOver):
         await commit(zombie)
+
+
+async def test_what_is_before_an_opening_that_nobody_claimed_is_confirmed_too(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = await bench.opened_journal()
+    await commit(owner)
+    last = owner.slot - 1
+    unclaimed = bench.journal()
+    await unclaimed.read()
+    assert await half_opened(unclaimed)
+    third = bench.journal()
+    await third.read()
+    confirmed: list[bytes] = []
+    replace_if_same = third.grid.replace_if_same
+
+    async def heard(map: Map, partition: int, key: bytes, old: bytes, new: bytes) -> bool:
+        if map == Map.JOURNAL:
+            confirmed.append(key)
+        return await replace_if_same(map, partition, key, old, new)
+
+    monkeypatch.setattr(third.grid, "replace_if_same", heard)
+    await third.open("n", lambda: 0)
+    assert confirmed == [journal_key(last), journal_key(last + 1)]
+    assert third.state.epoch == 3
+
+
+async def test_what_was_passed_over_at_the_end_is_confirmed_too(bench: Bench) -> None:
+    owner = await bench.opened_journal()
+    await commit(owner)
+    stray = encode(Record("stray", "of a record that is lost", RecordKind.OPENING, 7, "n", 0))
+    await bench.grid().set(Map.JOURNAL, P, journal_key(owner.slot), stray)
+    third = bench.journal()
+    await third.read()
+    await third.follow()
+    assert [slot for slot, _ in third.doubts] == [owner.slot - 1, owner.slot]
+    assert third.doubts[-1][1] == stray
+
+
+async def test_a_record_that_is_lost_while_the_next_owner_opens_is_no_part_of_what_it_owns(bench: Bench) -> None:
+    owner = await bench.opened_journal()
+    kept = await commit(owner)
+    lost = owner.slot
+    await commit(owner)
+    opener = bench.journal()
+    await opener.read()
+    await opener.follow()
+    await bench.grid().delete(Map.JOURNAL, P, journal_key(lost))  # no backup had it, and its member died
+    await opener.open("n", lambda: 0, followed=True)
+    assert (await bench.record(lost)).after == kept  # type: ignore[union-attr]
+    assert opener.slot == lost + 1
+    again = await bench.opened_journal()
+    assert again.state.last_id != opener.state.last_id
+    assert again.state.epoch == opener.state.epoch + 1
