@@ -1,10 +1,10 @@
 """A partition's journal: how a tenure opens, commits and clears, such that two owners never both believe.
 
-                                                       ┌──► confirm the log's end ────────────────┐
+                                                          ┌──► confirm the log's end ─────────────────┐
     read head, image ──► replay to the first empty slot ──┴──► write the opening ──► claim the head ──┴──► own
-           ▲                         ▲                                  │ taken              │ another's
-           │                         └──────────────────────────────────┘                    │
-           └─────────────────────────────────────────────── or the log's end has changed ────┘
+         ▲                      ▲                                  │ taken               │ another's,
+         │                      └──────────────────────────────────┘                     │ or the log's end has changed
+         └───────────────────────────────────────────────────────────────────────────────┘
 
     own: commit n, n+1, … by write-once slots ──► a slot is another's: the tenure is over
          image at a committed position ──► move the head ──► clear old slots, never openings (`imaging`)
@@ -14,7 +14,6 @@ The steps are those of `tests/models/journal_model.py`, which checks them exhaus
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from random import Random
 
 import trio
@@ -34,15 +33,6 @@ READ_FIRST, READ_AHEAD = 8, 32
 
 class TenureOver(Exception):
     """Another node has opened this partition: forget everything in memory."""
-
-
-@dataclass(slots=True)
-class _Opening:
-    """How far one try has come; all of it makes an owner."""
-
-    confirmed: bool = False
-    written: bool = False
-    claimed: bool = False
 
 
 class Journal:
@@ -98,15 +88,14 @@ class Journal:
             followed = False
             self.closed_before = self.state.closed_for is not None or self.state.epoch == 0
             record = Record(self.new_id(), self.state.last_id, RecordKind.OPENING, self.state.epoch + 1, node, at_ms())
-            opening = _Opening()
+            doubts = self.doubts.copy()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._confirm_beside, opening, self.doubts.copy())
-                if await self._append(record):
-                    opening.written = True
-                    opening.claimed = await self._claim(record.id)
-            if opening.claimed and opening.confirmed:
+                nursery.start_soon(self._confirm, doubts)
+                written = await self._append(record)
+                claimed = written and await self._claim(record.id)
+            if claimed and not doubts:
                 return
-            if opening.written or not opening.confirmed:
+            if written or doubts:
                 await self.read()
 
     async def read(self) -> None:
@@ -222,29 +211,26 @@ class Journal:
     def _add(self, record: Record, stored: bytes) -> None:
         if record.kind == RecordKind.OPENING:
             self.openings.add(self.slot)
+            self.doubts.append((self.slot, stored))
         else:
-            self.doubts = []  # whoever commits has confirmed all that is before its opening
-        self.doubts.append((self.slot, stored))
+            self.doubts = [(self.slot, stored)]  # whoever commits has confirmed all that is before its opening
         self.state.apply(record, self.slot)
         self.slot += 1
         self.bytes += len(stored)
 
-    async def _confirm_beside(self, opening: "_Opening", doubts: list[tuple[int, bytes]]) -> None:
-        opening.confirmed = await self._confirm(doubts)
-
-    async def _confirm(self, doubts: list[tuple[int, bytes]]) -> bool:
-        """Write these records again: their writers may have left them without a backup. False: one is not there."""
+    async def _confirm(self, doubts: list[tuple[int, bytes]]) -> None:
+        """Write these records again: their writers may have left them without a backup. What has one is taken out of
+        `doubts`; what stays there is gone from the grid."""
         attempt = 0
-        for slot, stored in doubts:
-            while True:
-                try:
-                    if await self.grid.replace_if_same(Map.JOURNAL, self.partition, journal_key(slot), stored, stored):
-                        break
-                    return False
-                except GridError:
-                    attempt += 1
-                    await self.pause(attempt)
-        return True
+        while doubts:
+            slot, stored = doubts[0]
+            try:
+                if not await self.grid.replace_if_same(Map.JOURNAL, self.partition, journal_key(slot), stored, stored):
+                    return
+                del doubts[0]
+            except GridError:
+                attempt += 1
+                await self.pause(attempt)
 
     async def _claim(self, opening: str) -> bool:
         """From the head that the replay began with, to the same with our opening: what was read still stands."""

@@ -75,8 +75,8 @@ async def _claim_nothing(self: Journal, opening: str) -> bool:
 
 
 @_replaced("confirm", Journal, "_confirm")
-async def _confirm_nothing(self: Journal, doubts: list[tuple[int, bytes]]) -> bool:
-    return True
+async def _confirm_nothing(self: Journal, doubts: list[tuple[int, bytes]]) -> None:
+    doubts.clear()
 
 
 @_replaced("predecessor", Journal, "_chains")

@@ -90,7 +90,9 @@ async def test_a_zombie_is_refused_at_its_next_commit_also_when_its_slots_were_c
 async def half_opened(journal: Journal) -> bool:
     """All of an opening but the claim."""
     await journal.follow()
-    assert await journal._confirm(journal.doubts.copy())
+    doubts = journal.doubts.copy()
+    await journal._confirm(doubts)
+    assert not doubts
     state = journal.state
     return await journal._append(Record(journal.new_id(), state.last_id, RecordKind.OPENING, state.epoch + 1, "n", 0))
 
