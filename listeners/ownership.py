@@ -1,5 +1,7 @@
 """The ownership listener: members, migrations, merges, lost partitions, and this client's own connection."""
 
+from collections.abc import Iterable
+
 from tenure.scheduler.grid.port import OwnershipEvent
 from tenure.scheduler.node import Node
 
@@ -11,14 +13,32 @@ class OwnershipChanges:
 
     def __init__(self, node: Node) -> None:
         self.node = node
+        self._unheard: frozenset[int] = frozenset()
+        """The partitions on members that are leaving."""
 
     def __call__(self, event: OwnershipEvent) -> None:
         if event is OwnershipEvent.MERGED:
             # What we believe may belong to the side that lost: open anew.
             self.node.drop()
         elif event in (OwnershipEvent.PARTITION_LOST, OwnershipEvent.RECONNECTED):
-            for tenure in list(self.node.tenures.values()):
-                tenure.sweep_soon()
-            for heard in self.node.heard.values():
-                heard.again = True
+            self._look_for_events({*self.node.tenures, *self.node.heard})
+        else:
+            self._mind_leaving()
         self.node.look()
+
+    def _mind_leaving(self) -> None:
+        """What members that leave did not tell is looked for: while they have a partition (see `Sweeping`), and once
+        more when somebody else has it."""
+        ownership = self.node.grid.ownership()
+        before, self._unheard = self._unheard, frozenset(
+            partition for partition in range(len(ownership.primaries)) if ownership.is_unheard(partition)
+        )
+        self._look_for_events(before ^ self._unheard)
+
+    def _look_for_events(self, partitions: Iterable[int]) -> None:
+        tenures, opening = self.node.tenures, self.node.heard
+        for partition in partitions:
+            if (tenure := tenures.get(partition)) is not None:
+                tenure.sweep_soon()
+            if (heard := opening.get(partition)) is not None:
+                heard.again = True

@@ -90,7 +90,8 @@ class Asking:
                     self._hear(stored)
             except GridError:
                 pass
-            pause_s = min(2.0, pause_s * 1.5)
+            if not self.grid.ownership().is_unheard(partition):
+                pause_s = min(2.0, pause_s * 1.5)
 
     def on_replies(self, events: list[EntryEvent]) -> None:
         """Answers that came in."""

@@ -20,6 +20,8 @@ SWEEPS_A_CLEARING, FIRST_CLEARING = 30, 6
 """What deletions left behind is looked for so rarely, and first when a handoff is well over."""
 TOLD_WITHIN_S = 0.5
 """A slot that was found may have been overtaking its event: that has so long to arrive."""
+UNHEARD_S = 0.2
+"""The pause where no event can come, because the data's member is leaving."""
 CALMER, CALM = 1.5, 5.0
 """By how much longer each pause is than the one before, and how many times `sweep_s` it is at most."""
 
@@ -66,14 +68,20 @@ class Sweeping:
                 pause_s = min(self._pause_s(), self.settings.retry_pause_max_s)
 
     async def _next_pause_s(self) -> float:
-        waited_s = min(TOLD_WITHIN_S, self.settings.sweep_s / 4) if self._untold else 0.0
+        waits_for_events = self._untold and not self._is_unheard()
+        waited_s = min(TOLD_WITHIN_S, self.settings.sweep_s / 4) if waits_for_events else 0.0
         if waited_s:
             with trio.move_on_after(waited_s):
                 await self._soon.wait()
         self._calm = 1.0 if self._untold else min(CALM, CALMER * self._calm)
         return max(0.0, self._pause_s() - waited_s)
 
+    def _is_unheard(self) -> bool:
+        return self.tenure.host.grid.ownership().is_unheard(self.tenure.partition)
+
     def _pause_s(self) -> float:
+        if self._is_unheard():
+            return UNHEARD_S
         return self.settings.sweep_s * self._calm * (0.5 + self.tenure.host.random.random())
 
     async def inbox(self) -> None:

@@ -111,13 +111,19 @@ class Ownership(NamedTuple):
 
     `primaries[p]` is a member's id, or None while nobody is known. `version` grows with each change seen
     by this client; it can't be compared between clients. `paired` is the member that this client is
-    paired with (None: it is cut off, or not paired).
+    paired with (None: it is cut off, or not paired). `leaving` are members that hand over what they have,
+    as far as that can be told: no event comes from them any more.
     """
 
     version: int
     members: tuple[Member, ...]
     primaries: tuple[str | None, ...]
     paired: str | None
+    leaving: frozenset[str] = frozenset()
+
+    def is_unheard(self, partition: int) -> bool:
+        """Is its primary a member that tells of nothing? Then what comes must be looked for."""
+        return bool(self.leaving) and self.primaries[partition] in self.leaving
 
 
 class OwnershipEvent(enum.Enum):

@@ -4,6 +4,7 @@ import pytest
 
 from tenure.scheduler.grid.hazelcast import HazelcastSettings
 from tenure.scheduler.grid.hazelcast.ownership import Candidate, changes, choose_pair
+from tenure.scheduler.grid.leaving import leaving
 from tenure.scheduler.grid.port import Member, Ownership, OwnershipEvent
 
 A, B, C = Member("a", "10.0.0.1", 5701), Member("b", "10.0.0.2", 5701), Member("c", "10.1.0.3", 5701)
@@ -57,6 +58,29 @@ def test_a_merge_shows_as_members_that_are_all_new() -> None:
     assert OwnershipEvent.MERGED not in changes(ownership(A, B), nobody, frozenset("ab")), "cut off"
     assert OwnershipEvent.MERGED not in changes(nobody, ownership(B, C), frozenset("ab")), "one has stayed"
     assert changes(nobody, ownership(C), frozenset("ab"))[0] is OwnershipEvent.MERGED
+
+
+def test_a_member_that_gives_away_more_than_its_share_is_leaving() -> None:
+    three = ownership(A, B, C, primaries="aaabbbccc")
+    going = three._replace(primaries=tuple("aaabbbacc"))
+    assert leaving(three, going) == {"c"}
+    gone_on = going._replace(leaving=frozenset("c"))
+    assert leaving(gone_on, gone_on) == {"c"}, "while nothing moves, too"
+    assert leaving(gone_on, gone_on._replace(primaries=tuple("aaabbbabb"))) == {"c"}, "to its last one, and after it"
+    assert leaving(gone_on, three) == frozenset(), "it gets some back"
+    assert leaving(gone_on, ownership(A, B, primaries="aaabbbabb")) == frozenset(), "it is gone"
+
+
+def test_who_makes_room_for_another_stays() -> None:
+    two = ownership(A, B, primaries="aaabbb")
+    came = ownership(A, B, C, primaries="aaabbb")
+    assert leaving(two, came) == frozenset()
+    assert leaving(came, came._replace(primaries=tuple("aacbbb"))) == frozenset()
+    assert leaving(came, came._replace(primaries=tuple("aacbbc"))) == frozenset()
+    died = ownership(A, C, primaries="aac")._replace(primaries=("a", "a", "c", None, None, None))
+    assert leaving(ownership(A, B, C, primaries="aacbbb"), died) == frozenset(), "nobody gave anything away"
+    assert leaving(ownership(), ownership(A, primaries="a")) == frozenset()
+    assert leaving(two, ownership()) == frozenset()
 
 
 @pytest.mark.parametrize("addresses", [(), ("localhost",), ("localhost:port",), (":5701",)])

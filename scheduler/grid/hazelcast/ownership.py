@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from tenure.scheduler.grid.hazelcast.settings import HazelcastSettings
+from tenure.scheduler.grid.leaving import leaving
 from tenure.scheduler.grid.port import Member, Ownership, OwnershipEvent
 
 __all__ = ["Candidate", "OwnershipKeeper", "changes", "choose_pair"]
@@ -87,9 +88,9 @@ class OwnershipKeeper:
         table = self._client.partition_table
         # A primary that has left is nobody; the table follows the members a moment later.
         primaries = tuple(names.get(table.get(partition)) for partition in range(partition_count))
-        after = Ownership(
-            self.now.version, members, primaries, choose_pair(candidates, self._settings, self._client_id)
-        )
+        paired = choose_pair(candidates, self._settings, self._client_id)
+        after = Ownership(self.now.version, members, primaries, paired)
+        after = after._replace(leaving=leaving(self.now, after))
         if after == self.now:
             return []
         events = changes(self.now, after, self._last_members)

@@ -182,6 +182,10 @@ class FaultyCluster(MemoryCluster):
             self._trouble_until[partition] = until = NEVER
         return until >= 0
 
+    def tells_nothing(self, side: Side, partition: int) -> bool:
+        """Whether its primary is on its way out: such a member takes writes, and sends no events."""
+        return bool(self._leaving) and side.rows[partition][:1] in [(id,) for id in self._leaving]
+
     def is_blocked(self, side: Side, partition: int) -> bool:
         """Whether the primary answers nobody."""
         until = self._busy_until[partition]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from tenure.scheduler.grid.leaving import leaving
 from tenure.scheduler.grid.memory.connection import Connection
 from tenure.scheduler.grid.memory.faults import OWNERSHIP, Fault
 from tenure.scheduler.grid.memory.faulty_events import FaultySubscription
@@ -91,7 +92,10 @@ class FaultyConnection(Connection):
             self.cluster.faults.happened(Fault.OWNERSHIP_HINT_LOST)
 
     def _look(self) -> None:
-        self._ownership = Ownership(self._version, *self.side.public(), None if self.is_cut else self.paired)
+        seen = Ownership(self._version, *self.side.public(), None if self.is_cut else self.paired)
+        if self._ownership is not None:
+            seen = seen._replace(leaving=leaving(self._ownership, seen))
+        self._ownership = seen
 
     def _subscription(
         self, map: Map, on_entries: Callable[[list[EntryEvent]], None], key: tuple[int, bytes] | None

@@ -33,7 +33,8 @@ class FaultySubscription(Subscription):
     def hear(self, event: EntryEvent) -> None:
         cluster = self._connection.cluster
         faults = cluster.faults
-        if faults.drop_all_events or self._connection.is_deaf():
+        silent = cluster.tells_nothing(self._connection.side, event.partition)
+        if faults.drop_all_events or self._connection.is_deaf() or silent:
             faults.happened(Fault.EVENT_LOST)
             return
         fault = faults.strike(

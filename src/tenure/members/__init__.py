@@ -17,7 +17,7 @@ from tenure.members.errors import (
 from tenure.members.jar import Progress, fetch_jar, rich_progress
 from tenure.members.java import Java, find_java
 from tenure.members.member import Member, free_port, open_member, open_members, prepare, settle, start_member
-from tenure.members.settings import HAZELCAST_VERSION, MemberSettings
+from tenure.members.settings import HAZELCAST_VERSION, MemberSettings, half_of_the_processors
 
 __all__ = [
     "HAZELCAST_VERSION",
@@ -41,6 +41,7 @@ __all__ = [
     "fetch_jar",
     "find_java",
     "free_port",
+    "half_of_the_processors",
     "member_attributes",
     "member_config",
     "open_member",

@@ -10,6 +10,8 @@ is a forked shell of under a megabyte. A line through the pipe ends it in peace.
 
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tenure.members.archive import Archive
@@ -53,7 +55,7 @@ def jvm_command(settings: MemberSettings, java: Java, jar: Path, config: Path, a
         # and the first is a reader, the other's message is left lying until the next one, up to a second.
         "-Dhazelcast.operation.response.thread.count=1",
         # Threads that wake each other for every message cost more, on few cores, than they can do side by side.
-        f"-Dhazelcast.io.thread.count={min(3, max(1, (os.cpu_count() or 1) // 2))}",
+        f"-Dhazelcast.io.thread.count={min(3, max(1, _processor_count(settings) // 2))}",
         *settings.jvm_options,
         "-cp",
         str(jar),
@@ -61,9 +63,29 @@ def jvm_command(settings: MemberSettings, java: Java, jar: Path, config: Path, a
     ]
 
 
-def spawn(command: list[str], log_file: Path) -> "subprocess.Popen[bytes]":
+def _processor_count(settings: MemberSettings) -> int:
+    if settings.processors is not None:
+        return len(settings.processors)
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def _confined(processors: frozenset[int] | None) -> Iterator[None]:
+    """What this thread starts meanwhile may use these processors alone."""
+    if processors is None:
+        yield
+        return
+    ours = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, processors)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, ours)
+
+
+def spawn(command: list[str], log_file: Path, processors: frozenset[int] | None = None) -> "subprocess.Popen[bytes]":
     """Start `command` on a lifeline: its process is the returned one, and ends with this process at the latest."""
-    with log_file.open("wb") as log:
+    with log_file.open("wb") as log, _confined(processors):
         return subprocess.Popen(
             ["/bin/sh", "-c", _LIFELINE, f"hazelcast-{HAZELCAST_VERSION}", *command],
             stdin=subprocess.PIPE,

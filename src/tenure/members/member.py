@@ -218,7 +218,7 @@ async def start_member(settings: MemberSettings, *, progress: Progress | None = 
     config = _write_config(settings)
     command = jvm_command(settings, java, jar, config, archive)
     try:
-        member = Member(settings, spawn(command, log_file), log_file, config, archive)
+        member = Member(settings, spawn(command, log_file, settings.processors), log_file, config, archive)
     except OSError as error:
         config.unlink()
         what = f"{java.executable} could not be run: {error}."

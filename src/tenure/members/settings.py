@@ -69,6 +69,9 @@ class MemberSettings:
     java_home: Path | None = None
     """A Java to use instead of looking for one."""
 
+    processors: frozenset[int] | None = None
+    """The processors that it may use; None: all that this process may (see `half_of_the_processors`)."""
+
     jvm_options: tuple[str, ...] = ()
     """Further arguments of its Java."""
     attributes: Mapping[str, str] = field(default_factory=dict)
@@ -99,6 +102,18 @@ class MemberSettings:
     def quorum(self) -> int | None:
         """The least number of members that must see each other, or None where a split can't be told from a death."""
         return self.member_count // 2 + 1 if self.member_count >= 3 else None
+
+
+def half_of_the_processors() -> frozenset[int] | None:
+    """For members that share a machine with nodes: the upper half, and one at least. None where there is no choice.
+
+    On their own half their threads wake each other without waking a processor that sleeps, which takes longer than
+    what is to be done there; and nodes, which are one thread each, find the other half free.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return None  # only Linux lets one choose
+    ours = sorted(os.sched_getaffinity(0))
+    return frozenset(ours[len(ours) // 2 :]) if len(ours) > 1 else None
 
 
 def memory_total_mib() -> int | None:

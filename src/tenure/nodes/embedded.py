@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from tenure.members import Member, MemberSettings, Progress, open_member
+from tenure.members import Member, MemberSettings, Progress, half_of_the_processors, open_member
 from tenure.nodes.errors import MemberEnded
 
 __all__ = ["open_embedded"]
@@ -19,7 +19,9 @@ __all__ = ["open_embedded"]
 async def open_embedded(*, progress: Progress | None = None) -> AsyncIterator[str]:
     """The address of a cluster of one member that lives as long as this is open. Raises `MemberEnded` if it dies."""
     # A name of its own, so that nothing that looks for a cluster on this machine joins it by accident.
-    settings = MemberSettings(cluster_name=f"tenure-{secrets.token_hex(4)}", port=0)
+    settings = MemberSettings(
+        cluster_name=f"tenure-{secrets.token_hex(4)}", port=0, processors=half_of_the_processors()
+    )
     async with open_member(settings, progress=progress) as member, trio.open_nursery() as nursery:
         nursery.start_soon(_watch, member)
         host, port = member.address

@@ -14,7 +14,7 @@ import trio
 
 from tenure.application import Source, load_application
 from tenure.connect import parse_cluster, wall_clock_ms
-from tenure.members import Member, MemberSettings, free_port, settle, start_member
+from tenure.members import Member, MemberSettings, free_port, half_of_the_processors, settle, start_member
 from tenure.scheduler.client import GridClient, open_client
 from tenure.scheduler.errors import Mistake, TryAgain
 from tenure.scheduler.grid.hazelcast import HazelcastGrid
@@ -53,6 +53,7 @@ class HazelcastBackend(Backend):
             backups=plan.backups,
             partition_count=plan.partitions or MemberSettings.partition_count,
             heap_max_mib=plan.heap_mib or MemberSettings.heap_max_mib,
+            processors=half_of_the_processors(),
         )
 
     @property

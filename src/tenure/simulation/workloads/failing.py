@@ -11,6 +11,7 @@ from tenure.simulation.workloads.counters import Sendings
 
 __all__ = ["Failing"]
 
+
 class Clumsy(Job):
     """Changes its state, sends, and only then finds out that it can't go on."""
 
