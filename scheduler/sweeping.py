@@ -20,7 +20,7 @@ SWEEPS_A_CLEARING, FIRST_CLEARING = 30, 6
 """What deletions left behind is looked for so rarely, and first when a handoff is well over."""
 TOLD_WITHIN_S = 0.5
 """A slot that was found may have been overtaking its event: that has so long to arrive."""
-UNHEARD_S = 0.2
+UNHEARD_S = 0.3
 """The pause where no event can come, because the data's member is leaving."""
 CALMER, CALM = 1.5, 5.0
 """By how much longer each pause is than the one before, and how many times `sweep_s` it is at most."""
@@ -50,12 +50,15 @@ class Sweeping:
         """Find slots that no event told of; delete what lies below the cursors; later, the journal's remains."""
         tenure, sweeps = self.tenure, 0
         pause_s = self._pause_s()  # the first one has been
+        due_s = trio.current_time() + pause_s
         while True:
-            with trio.move_on_after(pause_s):
+            with trio.move_on_after(min(UNHEARD_S, pause_s) if self._is_unheard() else pause_s):
                 await self._soon.wait()
             self._soon = trio.Event()
             try:
                 await self.inbox()
+                if self._is_unheard() and trio.current_time() < due_s:
+                    continue  # looked at so often for what is urgent alone
                 await tenure.forgetting.sweep()
                 if not await tenure.journal.still_ours():
                     raise TenureOver(f"partition {tenure.partition}: its head is no longer ours")
@@ -64,12 +67,13 @@ class Sweeping:
                     await tenure.images.sweep()
                     tenure.state.forget_expired(tenure.host.now_ms())
                 pause_s = await self._next_pause_s()
+                due_s = trio.current_time() + pause_s
             except GridError:
                 pause_s = min(self._pause_s(), self.settings.retry_pause_max_s)
 
     async def _next_pause_s(self) -> float:
-        waits_for_events = self._untold and not self._is_unheard()
-        waited_s = min(TOLD_WITHIN_S, self.settings.sweep_s / 4) if waits_for_events else 0.0
+        may_come = self._untold and not self._is_unheard()
+        waited_s = min(TOLD_WITHIN_S, self.settings.sweep_s / 4) if may_come else 0.0
         if waited_s:
             with trio.move_on_after(waited_s):
                 await self._soon.wait()
@@ -80,8 +84,6 @@ class Sweeping:
         return self.tenure.host.grid.ownership().is_unheard(self.tenure.partition)
 
     def _pause_s(self) -> float:
-        if self._is_unheard():
-            return UNHEARD_S
         return self.settings.sweep_s * self._calm * (0.5 + self.tenure.host.random.random())
 
     async def inbox(self) -> None:

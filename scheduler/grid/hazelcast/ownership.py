@@ -7,14 +7,21 @@ so when the whole cluster was started anew; tenures must be dropped then, too.
 
 import hashlib
 import ipaddress
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
+
+import trio
 
 from tenure.scheduler.grid.hazelcast.settings import HazelcastSettings
 from tenure.scheduler.grid.leaving import leaving
 from tenure.scheduler.grid.port import Member, Ownership, OwnershipEvent
 
 __all__ = ["Candidate", "OwnershipKeeper", "changes", "choose_pair"]
+
+
+LEAVING_S = 10.0
+"""Who has not given anything away for so long is not leaving: it has its share, by rules that we don't know."""
 
 
 class Candidate(NamedTuple):
@@ -73,6 +80,7 @@ class OwnershipKeeper:
         self.now = Ownership(version=0, members=(), primaries=(), paired=None)
         self._client, self._settings, self._client_id = client, settings, client_id
         self._last_members: frozenset[str] = frozenset()
+        self._moved_s = -math.inf
 
     def refresh(self, partition_count: int) -> list[OwnershipEvent]:
         """Look at what the client knows now; the events say what is new."""
@@ -90,7 +98,10 @@ class OwnershipKeeper:
         primaries = tuple(names.get(table.get(partition)) for partition in range(partition_count))
         paired = choose_pair(candidates, self._settings, self._client_id)
         after = Ownership(self.now.version, members, primaries, paired)
-        after = after._replace(leaving=leaving(self.now, after))
+        if primaries != self.now.primaries:
+            self._moved_s = trio.current_time()
+        if trio.current_time() < self._moved_s + LEAVING_S:
+            after = after._replace(leaving=leaving(self.now, after))
         if after == self.now:
             return []
         events = changes(self.now, after, self._last_members)
