@@ -90,8 +90,8 @@ class Asking:
                     self._hear(stored)
             except GridError:
                 pass
-            if not self.grid.ownership().is_unheard(partition):
-                pause_s = min(2.0, pause_s * 1.5)
+            unheard = self.grid.ownership().is_unheard(partition)
+            pause_s = self.settings.reply_poll_s if unheard else min(2.0, pause_s * 1.5)
 
     def on_replies(self, events: list[EntryEvent]) -> None:
         """Answers that came in."""

@@ -5,7 +5,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -265,6 +265,42 @@ async def test_a_restart_of_the_whole_cluster_is_survived_and_told(pair: Cluster
             assert heard
             assert await grid.get(Map.INBOX, 3, key + b"never") is None
             await until(lambda: not grid._client.invocations._pending)
+
+
+async def test_a_member_that_leaves_tells_of_nothing_and_is_known_by_what_it_gives_away() -> None:
+    cluster = Cluster(replace(SETTINGS, cluster_name="leaving"), 3)
+    heard: set[bytes] = set()
+    written: list[bytes] = []
+    seen: set[str] = set()
+    try:
+        await cluster.start()
+        home = cluster.ports[2]
+        leaver = cluster.members[home].id
+        async with cluster.connect(pair_with=home) as grid:
+            await settle(list(cluster.members.values()))
+            await until(lambda: grid.ownership().paired == leaver)
+            assert not grid.ownership().leaving
+            async with grid.listen(Map.INBOX, lambda events: heard.update(event.key for event in events)):
+                last = 270 - grid.ownership().primaries[::-1].index(leaver)  # it is given away last
+                await grid.set(Map.INBOX, last, b"before", b"")
+                await until(lambda: heard == {b"before"})
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(cluster.members[home].stop)
+                    while leaver in {member.id for member in grid.ownership().members}:
+                        seen |= grid.ownership().leaving
+                        key = os.urandom(8)
+                        with suppress(Unknown):  # it was on its way when the member went
+                            await grid.set(Map.INBOX, last, key, b"")
+                            if grid.ownership().primaries[last] == leaver:
+                                written.append(key)
+                await until(lambda: not grid.ownership().leaving)
+    finally:
+        cluster.kill()
+    assert seen == {leaver}
+    # Until it has noticed that it is to go, it goes on as before.
+    told = next((n for n, key in enumerate(written) if key not in heard), len(written))
+    assert told < len(written), "it takes writes"
+    assert not heard & set(written[told:]), "and tells of none"
 
 
 async def test_a_lost_partition_is_told() -> None:
