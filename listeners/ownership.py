@@ -30,10 +30,8 @@ class OwnershipChanges:
         """What members that leave did not tell is looked for: while they have a partition (see `Sweeping`), and once
         more when somebody else has it."""
         ownership = self.node.grid.ownership()
-        before, self._unheard = (
-            self._unheard,
-            frozenset(partition for partition in range(len(ownership.primaries)) if ownership.is_unheard(partition)),
-        )
+        before, partitions = self._unheard, range(len(ownership.primaries))
+        self._unheard = frozenset(partition for partition in partitions if ownership.is_unheard(partition))
         self._look_for_events(before ^ self._unheard)
 
     def _look_for_events(self, partitions: Iterable[int]) -> None:

@@ -47,3 +47,4 @@ def test_who_is_missing_is_said_when_the_time_is_over(
 def test_the_application_that_is_named_is_loaded(shell: Shell) -> None:
     shell("spark", "list", "--app", "no_such_app.py", code=2)
     assert "no_such_app.py" in shell.err
+

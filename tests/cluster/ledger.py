@@ -153,7 +153,9 @@ class Ledger:
 
 
 @asynccontextmanager
-async def under_load(*, nodes: int = 2, members: int = 3, backups: int = 1) -> AsyncIterator[tuple[Cluster, Ledger]]:
+async def under_load(
+    *, nodes: int = 2, members: int = 3, backups: int = 1
+) -> AsyncIterator[tuple[Cluster, Ledger]]:
     """A cluster of real processes, and a load on it."""
     app = Path(__file__)
     async with (

@@ -34,44 +34,44 @@ PARTITIONS = (0, 1)
 
 
 class Bounds(NamedTuple):
-    sends: int  # messages of each partition, alternately to the other and to itself
-    client: int  # messages of the client, alternately to both
-    losses: int  # tenures that end in mid-air
-    attempts: int  # of the coordinator
-    own: int = 0  # do partitions send to themselves, too?
+    sends: int                # messages of each partition, alternately to the other and to itself
+    client: int               # messages of the client, alternately to both
+    losses: int               # tenures that end in mid-air
+    attempts: int             # of the coordinator
+    own: int = 0              # do partitions send to themselves, too?
 
 
 CASES = [Bounds(*numbers) for numbers in ((2, 0, 0, 1, 1), (1, 1, 0, 1), (1, 0, 1, 2), (0, 2, 1, 2), (1, 1, 1, 1))]
 
 
-class Part(NamedTuple):  # one partition's contribution
+class Part(NamedTuple):       # one partition's contribution
     number: int
-    applied: tuple  # the messages that it had applied, in order
-    sent: int  # how many it had sent
-    cursors: tuple  # how far it had taken each lane
-    stragglers: tuple  # (lane, n), recorded since
-    hears: bool  # is the scan still to end?
+    applied: tuple            # the messages that it had applied, in order
+    sent: int                 # how many it had sent
+    cursors: tuple            # how far it had taken each lane
+    stragglers: tuple         # (lane, n), recorded since
+    hears: bool               # is the scan still to end?
     scanning: bool
     stored: bool
 
 
 class Partition(NamedTuple):
-    applied: tuple  # (lane, n)
-    sent: tuple  # (to, mark) of each message
-    cursors: tuple  # next slot of the lanes from partition 0, 1, and the client
-    cut: int  # committed
-    part: Part | None  # in the owner's memory, or (stored) outside
+    applied: tuple            # (lane, n)
+    sent: tuple               # (to, mark) of each message
+    cursors: tuple            # next slot of the lanes from partition 0, 1, and the client
+    cut: int                  # committed
+    part: Part | None         # in the owner's memory, or (stored) outside
 
 
 class World(NamedTuple):
     partitions: tuple
-    stored: frozenset  # (lane, to, n): slots that are in the grid, or were
-    told: int  # how many messages the client has been told of
-    number: int  # the attempt that is under way; 0: none
-    collecting: bool  # have all cut?
-    promised: int  # what the client had been told when it began
-    manifest: tuple  # parts; (): none
-    base: frozenset  # attempts whose files are there
+    stored: frozenset         # (lane, to, n): slots that are in the grid, or were
+    told: int                 # how many messages the client has been told of
+    number: int               # the attempt that is under way; 0: none
+    collecting: bool          # have all cut?
+    promised: int             # what the client had been told when it began
+    manifest: tuple           # parts; (): none
+    base: frozenset           # attempts whose files are there
     losses: int
     attempts: int
 
@@ -109,7 +109,7 @@ def steps(w, b, without):
         n = w.told
         slot = (LANE_OF_CLIENT, n % 2, numbered(LANE_OF_CLIENT, n % 2, n, b))
         if slot not in w.stored:
-            yield w._replace(stored=w.stored | {slot})  # stored, and not told yet
+            yield w._replace(stored=w.stored | {slot})                  # stored, and not told yet
         yield w._replace(stored=w.stored | {slot}, told=n + 1)
     yield from coordinator_steps(w, b, without)
 
@@ -120,16 +120,16 @@ def put(w, p, partition):
 
 def partition_steps(w, p, b, without):
     me = w.partitions[p]
-    if len(me.sent) < b.sends:  # a turn sends
+    if len(me.sent) < b.sends:                                          # a turn sends
         mark = me.cut if "marked" not in without else 0
         yield put(w, p, me._replace(sent=(*me.sent, mark)))
-    for n in range(len(me.sent)):  # what is committed goes out, sooner or later
+    for n in range(len(me.sent)):                                       # what is committed goes out, sooner or later
         to = target(p, n, b)
         slot = (p, to, numbered(p, to, n, b))
         if slot not in w.stored:
             yield w._replace(stored=w.stored | {slot})
             break
-    if w.number > me.cut:  # it is asked for its cut
+    if w.number > me.cut:                                               # it is asked for its cut
         yield put(w, p, cut(w, me, w.number))
     for lane in (0, 1, LANE_OF_CLIENT):
         slot = (lane, p, me.cursors[lane])
@@ -137,7 +137,7 @@ def partition_steps(w, p, b, without):
             yield from take(w, p, me, slot, b, without)
     if me.part is not None and not me.part.stored:
         yield from part_steps(w, p, me, b, without)
-    if w.losses < b.losses:  # its owner is gone
+    if w.losses < b.losses:                                             # its owner is gone
         kept = me.part if me.part is not None and (me.part.stored or "gone" in without) else None
         if "gone" in without and me.part is not None and not me.part.stored:
             # The successor goes on with what it has: its own state.
@@ -154,7 +154,7 @@ def take(w, p, me, slot, b, without):
     lane, _, n = slot
     mark = 0 if lane == LANE_OF_CLIENT else w.partitions[lane].sent[nth(lane, p, n, b)]
     if mark > me.cut and "first" not in without:
-        me = cut(w, me, mark)  # a record of its own, just before
+        me = cut(w, me, mark)                                           # a record of its own, just before
     cursors = tuple(n + 1 if i == lane else x for i, x in enumerate(me.cursors))
     part = me.part
     if part is not None and not part.stored:
@@ -200,7 +200,7 @@ def is_complete(w, p, b, without):
 
 def coordinator_steps(w, b, without):
     parts = [x.part for x in w.partitions]
-    if w.attempts < b.attempts:  # it begins, or gives up and begins anew
+    if w.attempts < b.attempts:                                         # it begins, or gives up and begins anew
         number = w.number + 1 if "number" not in without or not w.number else w.number
         yield w._replace(number=number, attempts=w.attempts + 1, collecting=False, promised=w.told)
     if w.number and not w.collecting and all(x.cut >= w.number for x in w.partitions):
@@ -211,7 +211,7 @@ def coordinator_steps(w, b, without):
             raise Violation("a manifest names a part that is not there")
         judge(w, parts, b)
         yield w._replace(manifest=(w.number,))
-    if w.manifest and "base" in without:  # so many are kept, and this is not of them
+    if w.manifest and "base" in without:                                # so many are kept, and this is not of them
         yield w._replace(base=w.base - {w.manifest[0]})
     if w.manifest and w.manifest[0] not in w.base:
         raise Violation("a snapshot that was whole has lost its files")
@@ -234,7 +234,7 @@ def judge(w, parts, b):
 
 def check(b, without):
     worlds, numbers, before = [START], {START: 0}, [[]]
-    for number, world in enumerate(worlds):  # the list grows as we go
+    for number, world in enumerate(worlds):             # the list grows as we go
         for following in steps(world, b, without):
             found = numbers.setdefault(following, len(worlds))
             if found == len(worlds):
@@ -243,7 +243,7 @@ def check(b, without):
             before[found].append(number)
     alive = [number for number, world in enumerate(worlds) if world.manifest]
     reached = set(alive)
-    for number in alive:  # backwards: from where can a manifest be written?
+    for number in alive:                                # backwards: from where can a manifest be written?
         alive += (new := set(before[number]) - reached)
         reached |= new
     # A lost part ends an attempt: only who has none left may be stuck.

@@ -11,20 +11,20 @@ import pytest
 from tests.models import journal_model, lanes_model, snapshot_model
 
 NOTHING_LEFT_OUT: set[str] = set()
-TINY_JOURNALS = {  # bounds -> how many states there are
-    journal_model.Bounds(2, 1, 1, 2, 0, 1): 21_948,  # images beside commits, nothing unknown
-    journal_model.Bounds(2, 1, 0, 2, 1, 1): 73_705,  # unknown outcomes and a death, no images
-    journal_model.Bounds(2, 0, 1, 2, 1, 1): 73_499,  # and of images alone
+TINY_JOURNALS = {                        # bounds -> how many states there are
+    journal_model.Bounds(2, 1, 1, 2, 0, 1): 21_948,      # images beside commits, nothing unknown
+    journal_model.Bounds(2, 1, 0, 2, 1, 1): 73_705,       # unknown outcomes and a death, no images
+    journal_model.Bounds(2, 0, 1, 2, 1, 1): 73_499,       # and of images alone
 }
-LANE = lanes_model.Bounds(2, 0, 1, 1, 0, 1, 1, 0, 0, 0)  # one lane, one receiver
-SLOW = lanes_model.Bounds(2, 0, 1, 2, 0, 1, 1, 0, 1, 0)  # turns that outlast records, and a handoff
-LEFT = lanes_model.Bounds(2, 0, 2, 1, 0, 1, 2, 0, 0, 0)  # a client leaves its lane
-LINKS = lanes_model.Bounds(2, 0, 2, 1, 0, 2, 3, 0, 0, 0)  # it leaves two, and the second stored nothing
-FORGOTTEN = lanes_model.Bounds(1, 0, 2, 1, 0, 1, 2, 2, 0, 0)  # and the one that it left is forgotten
-BEHIND = lanes_model.Bounds(0, 0, 1, 1, 0, 1, 1, 2, 0, 0, 1)  # another client's clock is far behind
-UNSURE = lanes_model.Bounds(0, 1, 1, 1, 2, 1, 1, 0, 0, 0)  # a partition sends, through two handoffs
-SENDING = lanes_model.Bounds(0, 2, 2, 1, 3, 0, 1, 0, 0, 0)  # twice, through three
-FAST_LANES = {  # bounds -> how many states there are
+LANE = lanes_model.Bounds(2, 0, 1, 1, 0, 1, 1, 0, 0, 0)         # one lane, one receiver
+SLOW = lanes_model.Bounds(2, 0, 1, 2, 0, 1, 1, 0, 1, 0)         # turns that outlast records, and a handoff
+LEFT = lanes_model.Bounds(2, 0, 2, 1, 0, 1, 2, 0, 0, 0)         # a client leaves its lane
+LINKS = lanes_model.Bounds(2, 0, 2, 1, 0, 2, 3, 0, 0, 0)        # it leaves two, and the second stored nothing
+FORGOTTEN = lanes_model.Bounds(1, 0, 2, 1, 0, 1, 2, 2, 0, 0)    # and the one that it left is forgotten
+BEHIND = lanes_model.Bounds(0, 0, 1, 1, 0, 1, 1, 2, 0, 0, 1)    # another client's clock is far behind
+UNSURE = lanes_model.Bounds(0, 1, 1, 1, 2, 1, 1, 0, 0, 0)       # a partition sends, through two handoffs
+SENDING = lanes_model.Bounds(0, 2, 2, 1, 3, 0, 1, 0, 0, 0)      # twice, through three
+FAST_LANES = {                           # bounds -> how many states there are
     lanes_model.CASES[0]: 11_926,
     SLOW: 3_478,
     LINKS: 6_958,

@@ -65,7 +65,9 @@ def test_it_stops_at_the_first_violation_unless_told_to_go_on(capsys: pytest.Cap
 @pytest.mark.parametrize(
     "arguments", [["--without", "hope"], ["--seeds", "0"], ["--seeds", "many"], ["--nonsense"], ["--from"]]
 )
-def test_wrong_usage_is_neither_success_nor_violation(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_neither_success_nor_violation(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert simulate(*arguments) == 2
     assert "usage:" in capsys.readouterr().err
 

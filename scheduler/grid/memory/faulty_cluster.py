@@ -184,7 +184,8 @@ class FaultyCluster(MemoryCluster):
 
     def tells_nothing(self, side: Side, partition: int) -> bool:
         """Whether its primary is on its way out: such a member takes writes, and sends no events."""
-        return bool(self._leaving) and side.rows[partition][:1] in [(id,) for id in self._leaving]
+        row = side.rows[partition]
+        return bool(row) and row[0] in self._leaving
 
     def is_blocked(self, side: Side, partition: int) -> bool:
         """Whether the primary answers nobody."""

@@ -116,7 +116,8 @@ def _show(connection: Connection) -> int:
         print_json(found)
         return Exit.DONE
     rows = (
-        (node["id"], _state(node), node["partitions"], node["waiting"], _share(node["busy"])) for node in found["nodes"]
+        (node["id"], _state(node), node["partitions"], node["waiting"], _share(node["busy"]))
+        for node in found["nodes"]
     )
     print_table(("node", "state", "partitions", "waiting", "busy"), rows)
     say(

@@ -5,7 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["CLUSTER_NAME", "HAZELCAST_VERSION", "PARTITION_COUNT", "PORT", "Address", "MemberSettings"]
+__all__ = [
+    "CLUSTER_NAME",
+    "HAZELCAST_VERSION",
+    "PARTITION_COUNT",
+    "PORT",
+    "Address",
+    "MemberSettings",
+    "half_of_the_processors",
+]
 
 HAZELCAST_VERSION = "5.7.0"
 CLUSTER_NAME = "tenure"

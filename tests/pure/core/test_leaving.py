@@ -83,7 +83,7 @@ async def test_messages_on_a_member_that_leaves_wait_only_a_little() -> None:
     async with open_cluster() as (cluster, client):
         waited_s, asked_s = await longest_waits_s(cluster, client)
     assert cluster.faults.counts[Fault.EVENT_LOST] > 100, "it told of nothing"
-    # The first partition must have moved before anybody can tell; then all are looked at five times a second.
+    # The first partition must have moved before anybody can tell; then all are looked at three times a second.
     assert waited_s < 1.0
     assert asked_s < 1.0
 

@@ -52,8 +52,7 @@ class Asking(Workload):
             id = f"{job} {question}" if self.random.random() < 0.5 else ""
             for _ in range(2 if id else 1):
                 outcome = await self.world.attempt(
-                    1,
-                    lambda job=job, question=question, id=id: client.ask(job, question, id=id, deadline_s=3.0),  # type: ignore[misc]
+                    1, lambda job=job, question=question, id=id: client.ask(job, question, id=id, deadline_s=3.0)  # type: ignore[misc]
                 )
                 if outcome.done:
                     answer: Any = outcome.result

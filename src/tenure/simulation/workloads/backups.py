@@ -63,8 +63,7 @@ class Backups(Transfers):
             before = frozenset(self.acknowledged)
             options = SnapshotOptions(keep=self.random.choice((0, 0, 2)), deadline_s=self.random.choice((4.0, 15.0)))
             outcome = await self.world.attempt(
-                1,
-                lambda options=options: take_snapshot(client.grid, self.url, self.store, client.now_ms, options),  # type: ignore[misc]
+                1, lambda options=options: take_snapshot(client.grid, self.url, self.store, client.now_ms, options)  # type: ignore[misc]
             )
             if outcome.result is not None:
                 self.taken.append(_Taken(outcome.result.manifest.name, before))

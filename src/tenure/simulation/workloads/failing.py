@@ -11,7 +11,6 @@ from tenure.simulation.workloads.counters import Sendings
 
 __all__ = ["Failing"]
 
-
 class Clumsy(Job):
     """Changes its state, sends, and only then finds out that it can't go on."""
 
