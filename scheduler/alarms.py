@@ -12,7 +12,7 @@ from msgspec import structs
 from tenure.scheduler.errors import BadSchedule
 from tenure.scheduler.live import Live
 from tenure.scheduler.timers import ring
-from tenure.scheduler.wire import Envelope, JobRecord, Kind, Status
+from tenure.scheduler.wire import Envelope, Failure, JobRecord, Kind, Status
 
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
@@ -30,14 +30,18 @@ class Alarms:
     def __init__(self, tenure: "Tenure") -> None:
         self.tenure, self.host = tenure, tenure.host
         self.timers: list[tuple[int, str]] = []
-        self.retries: list[tuple[int, str]] = []
+        self.retries: list[tuple[float, int, str]] = []
+        """When on trio's clock; as which time it was recorded; and whose. Wall clocks may jump, or be another node's: a
+        retry never waits for longer than was meant."""
 
     def resume(self, id: str, record: JobRecord) -> None:
         """What a takeover finds. To be followed by `resumed`."""
         if record.timer is not None and record.status == Status.RUNNING:
             self.timers.append((record.timer.first_ms(), id))
         if record.failure is not None and record.failure.retry_ms:
-            self.retries.append((record.failure.retry_ms, id))
+            failure = record.failure
+            wait_ms = min(failure.retry_ms - self.host.now_ms(), failure.retry_ms - failure.at_ms)
+            self.retries.append((trio.current_time() + max(0, wait_ms) / 1000, failure.retry_ms, id))
 
     def resumed(self) -> None:
         """All jobs were seen."""
@@ -57,23 +61,26 @@ class Alarms:
         self.timers = [(timer.first_ms(), id) for id, timer in current.items() if timer is not None]
         heapq.heapify(self.timers)
 
-    def retry_at(self, live: Live, at_ms: int) -> None:
-        """Its first event failed and is due again at this time."""
-        heapq.heappush(self.retries, (at_ms, live.id))
+    def retry(self, live: Live, failure: Failure) -> None:
+        """Its first event failed, just now, and is due again."""
+        wait_s = (failure.retry_ms - failure.at_ms) / 1000
+        heapq.heappush(self.retries, (trio.current_time() + wait_s, failure.retry_ms, live.id))
 
     def next_s(self) -> float:
         """When, on trio's clock, to look again."""
-        due_ms = min((heap[0][0] for heap in (self.timers, self.retries) if heap), default=None)
-        if due_ms is None:
-            return float("inf")
-        return trio.current_time() + min(LOOK_S_MAX, max(0.0, (due_ms - self.host.now_ms()) / 1000))
+        due_s = self.retries[0][0] if self.retries else float("inf")
+        if self.timers:
+            wait_s = max(0.0, (self.timers[0][0] - self.host.now_ms()) / 1000)
+            due_s = min(due_s, trio.current_time() + min(LOOK_S_MAX, wait_s))
+        return due_s
 
     def ring(self) -> None:
         """Timers and retries that are due become events."""
         now_ms, tenure = self.host.now_ms(), self.tenure
-        while self.retries and self.retries[0][0] <= now_ms:
-            live = tenure.lives.of(heapq.heappop(self.retries)[1])
-            if live.failure is not None and 0 < live.failure.retry_ms <= now_ms:
+        while self.retries and self.retries[0][0] <= trio.current_time():
+            _, retry_ms, id = heapq.heappop(self.retries)
+            live = tenure.lives.of(id)
+            if live.failure is not None and live.failure.retry_ms == retry_ms:
                 live.failure = structs.replace(live.failure, retry_ms=0)
                 tenure.lives.ready(live)
         while self.timers and self.timers[0][0] <= now_ms:

@@ -74,6 +74,8 @@ class NodeInfo(Struct, frozen=True):
     """The partitions that it has met something in that it can't read or run."""
     cuts: bool = False
     """Can it take part in a snapshot? Versions before snapshots can't."""
+    late_s: float = 0.0
+    """How late its heartbeats were of late."""
 
 
 class Assignment(Struct, frozen=True):

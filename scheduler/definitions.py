@@ -312,7 +312,8 @@ class Definitions:
         settings, random = self.tenure.settings, self.host.random
         # Not all of a takeover's partitions at the same moment.
         await trio.sleep(min(SPREAD_S, settings.definitions_sweep_s) * random.random())
-        is_read = await self._sweep()
+        async with self.host.first_definitions:
+            is_read = await self._sweep()
         while True:
             pause_s = settings.definitions_sweep_s if is_read else settings.retry_pause_max_s
             await trio.sleep(pause_s * (0.5 + random.random()))

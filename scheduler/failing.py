@@ -48,7 +48,7 @@ class Failing:
         if final:
             self.give_up(live, envelope)
         else:
-            self.tenure.alarms.retry_at(live, retry_ms)
+            self.tenure.alarms.retry(live, live.failure)
 
     def give_up(self, live: Live, envelope: Envelope) -> None:
         """The first entry of its queue was tried often enough: the job has failed, unless it is to go anyway."""

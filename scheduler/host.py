@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Host"]
 
+LARGE_IMAGES_AT_ONCE = 4
+"""All of a takeover's at once, with a million jobs, kept this node's heartbeats from the grid, for the connection was
+full: it was taken for dead."""
+FIRST_SWEEPS_AT_ONCE = 4
+"""A takeover's partitions read their definitions so many at once. All at once, with a million jobs, was more than a
+node could hear in time: calls failed and were made anew, and what they had brought filled its memory."""
+
 
 def _log(text: str) -> None:
     import structlog  # when something is to be said: it takes longer to import than all of a client
@@ -66,6 +73,8 @@ class Host:
         self.threads = trio.CapacityLimiter(40)
         self.turns = trio.CapacityLimiter(max(1, self.settings.turns_at_once_max))
         self.turns_done = 0
+        self.large_images = trio.Semaphore(LARGE_IMAGES_AT_ONCE)
+        self.first_definitions = trio.Semaphore(FIRST_SWEEPS_AT_ONCE)
         self.sweeping_definitions = trio.Lock()
         """Held by the partition whose turn it is."""
         self._pickled: dict[bytes, JobType] = {}

@@ -12,6 +12,9 @@ from tenure.scheduler.wire import Head, ImageRef, Record, RecordKind, decode
 
 __all__ = ["Imaging", "write_chunks"]
 
+GOLDEN = (5**0.5 - 1) / 2
+"""Its multiples, modulo one, lie as far from each other as can be."""
+
 
 class Imaging:
     """How one tenure writes images of its partition. There is one for each open journal."""
@@ -19,6 +22,9 @@ class Imaging:
     def __init__(self, journal: Journal) -> None:
         self.journal, self.grid = journal, journal.grid
         self.partition, self.settings = journal.partition, journal.settings
+        # Partitions that were opened together, under an even load, would all write theirs in the same second.
+        self._share = (2 + journal.partition * GOLDEN % 1) / 3
+        """So much of what a journal may grow to is this one's."""
         self._serial = 0
         self._upto = 0
         """So many bytes of the journal are in the image."""
@@ -31,7 +37,8 @@ class Imaging:
         journal, settings = self.journal, self.settings
         last_bytes = journal.head.image.size_bytes if journal.head.image is not None else 0
         grown, slots = journal.bytes - self._upto, journal.slot - journal.head.first
-        return grown > max(last_bytes, settings.image_journal_bytes_min) or slots > settings.image_journal_slots_max
+        bytes_max = self._share * max(last_bytes, settings.image_journal_bytes_min)
+        return grown > bytes_max or slots > self._share * settings.image_journal_slots_max
 
     def start(self, start: Callable[..., Any]) -> None:
         """Begin the next one, in a task of its own."""

@@ -24,11 +24,13 @@ from tenure.scheduler.image import checksum_of, thaw
 from tenure.scheduler.keys import HEAD, chunk_key, journal_key
 from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.state import PartitionState
-from tenure.scheduler.wire import Head, Record, RecordKind, decode, encode
+from tenure.scheduler.wire import Head, ImageRef, Record, RecordKind, decode, encode
 
 __all__ = ["Journal", "TenureOver"]
 
 READ_FIRST, READ_AHEAD = 8, 32
+LARGE_BYTES = 128 * 1024
+"""A node reads few images at once that are larger: see `Host.large_images`."""
 
 
 class TenureOver(Exception):
@@ -49,8 +51,11 @@ class Journal:
         random: Random,
         report: Callable[[str], None],
         encode: Callable[[object], bytes] = encode,
+        large_images: trio.Semaphore | None = None,
     ) -> None:
         self.grid, self.partition, self.settings, self.encode = grid, partition, settings, encode
+        self._large_images = large_images or trio.Semaphore(1)
+        """Held while one is read."""
         self.formation = formation
         self.new_id, self.random, self.report = new_id, random, report
         self.state = PartitionState()
@@ -128,15 +133,14 @@ class Journal:
             await self.pause(attempt)
 
     async def _read_image(self, head: Head) -> bool:
-        state, ref, chunks = PartitionState(), head.image, []
+        state, ref = PartitionState(), head.image
         if ref is not None:
-            for first in range(0, ref.chunks, READ_AHEAD):
-                keys = [chunk_key(ref.epoch, ref.serial, n) for n in range(first, min(first + READ_AHEAD, ref.chunks))]
-                found = await self.grid.get_all(Map.IMAGES, self.partition, keys)
-                if len(found) < len(keys):
-                    return False
-                chunks += [found[key] for key in keys]
-            if checksum_of(chunks) != ref.checksum:
+            if ref.size_bytes > LARGE_BYTES:
+                async with self._large_images:
+                    chunks = await self._read_chunks(ref)
+            else:
+                chunks = await self._read_chunks(ref)
+            if len(chunks) < ref.chunks or checksum_of(chunks) != ref.checksum:
                 return False
             state = thaw(chunks)
         self.state, self.head = state, head
@@ -144,6 +148,17 @@ class Journal:
         self.seen, self.damaged_at = {state.last_id}, None
         self.bytes = 0
         return True
+
+    async def _read_chunks(self, ref: ImageRef) -> list[bytes]:
+        """As many as are there."""
+        chunks: list[bytes] = []
+        for first in range(0, ref.chunks, READ_AHEAD):
+            keys = [chunk_key(ref.epoch, ref.serial, n) for n in range(first, min(first + READ_AHEAD, ref.chunks))]
+            found = await self.grid.get_all(Map.IMAGES, self.partition, keys)
+            if len(found) < len(keys):
+                break
+            chunks += [found[key] for key in keys]
+        return chunks
 
     async def follow(self) -> None:
         """Replay on, to the first slot that reads empty."""

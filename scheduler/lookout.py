@@ -18,6 +18,8 @@ __all__ = ["Lookout", "Neighbours", "Seen"]
 T = TypeVar("T")
 LATENESS_FADES, LATENESS_SHARED = 0.8, 4
 """By how much our own lateness counts less with each beat; and how many times of it others are forgiven."""
+LATENESS_TOLD = 2
+"""How many times the lateness that it tells of a node is forgiven."""
 FORGET_AFTER = 4
 """A heart that stood still for so many times `gone_after_s` is no longer listed; it may come back."""
 
@@ -83,9 +85,9 @@ class Lookout:
     def _judge(self, nodes: dict[str, NodeInfo]) -> tuple[dict[str, NodeInfo], list[str]]:
         live, silent = {}, []
         now_s = trio.current_time()  # after the scan: it may have taken long, and we been frozen meanwhile
-        # Where we are late ourselves, as on a machine that has too much to do, others may well be too.
-        patience_s = self.settings.gone_after_s + LATENESS_SHARED * self._late_s
         for id, info in nodes.items():
+            # Who was late of late may be again; and where we are, as on a machine that has too much to do, others too.
+            patience_s = self.settings.gone_after_s + max(LATENESS_SHARED * self._late_s, LATENESS_TOLD * info.late_s)
             beat, since_s = self._beats.get(id, (-1, now_s))
             if info.beat != beat:
                 since_s = now_s

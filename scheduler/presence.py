@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Presence"]
 
+LATENESS_FADES = 0.97
+"""By how much lateness counts less with each beat: by half in five seconds."""
+LATE_TIMES_MAX = 2
+"""So many times `gone_after_s` is the most that is told of: who ends after that is to be missed before long."""
+
 
 class Presence:
     """One node's. Others take the node for dead when its heart stands still (see `lookout`)."""
@@ -27,6 +32,7 @@ class Presence:
         self._name, self._pid, self._neighbours = name, pid, neighbours
         self._key = NODE_PREFIX + node.host.node.encode()
         self._beat = 0
+        self._late_s = 0.0
         self._meter = Meter(node.host, node.tenures)
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -38,13 +44,20 @@ class Presence:
             self._meter.measure()
             try:
                 await self.grid.set(Map.NODES, 0, self._key, encode(self.info()), ttl_s=ttl_s)
-                self.beaten_s = trio.current_time()
+                self._beaten(trio.current_time())
                 if not seen:
                     seen = True
                     task_status.started()
             except GridError:
                 pass
             await trio.sleep(self.settings.heartbeat_s)
+
+    def _beaten(self, now_s: float) -> None:
+        self._late_s *= LATENESS_FADES
+        if self.beaten_s > -math.inf:
+            late_s = now_s - self.beaten_s - self.settings.heartbeat_s
+            self._late_s = max(self._late_s, min(late_s, LATE_TIMES_MAX * self.settings.gone_after_s))
+        self.beaten_s = now_s
 
     async def stop(self) -> None:
         """Say that the node goes. Raises `GridError`."""
@@ -73,4 +86,5 @@ class Presence:
             place=next((launcher.place for launcher in self.host.launchers.values()), ""),
             unfit=tuple(self.host.unfit),
             cuts=True,
+            late_s=self._late_s,
         )

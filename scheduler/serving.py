@@ -60,6 +60,7 @@ class Serving:
             random=host.random,
             report=host.report,
             encode=host.formats.encode,
+            large_images=host.large_images,
         )
         try:
             await self._serve_once(journal)

@@ -25,8 +25,9 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     heartbeat_s: float = 0.2
     """How often a node says that it is there. Its stop costs others one look at the map a beat."""
     gone_after_s: float = 1.2
-    """A node whose heartbeat stood still for so long is taken for dead; by nodes that are late themselves, later.
-    Wrongly so costs a handoff, no more. One whose process has ended on the same machine is not waited for."""
+    """A node whose heartbeat stood still for so long is taken for dead; by nodes that are late themselves, or if it
+    was late itself of late, later. Wrongly so costs a handoff, no more. One whose process has ended on the same
+    machine is not waited for."""
     handoff_deadline_s: float = 10.0
     """So long does a new owner wait for the closing record of one that is alive, before it opens by force."""
     handoff_poll_s: float = 0.1
@@ -47,10 +48,11 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     """So many messages at most are taken into one journal record."""
     group_bytes_max: int = 4 * 2**20
     """So many bytes of lane slots at most are taken into one journal record."""
-    image_journal_bytes_min: int = 64 * 1024
-    """An image is written when the journal since the last one has outgrown it, and this."""
-    image_journal_slots_max: int = 512
-    """Or when there are so many slots: an opening reads each of them."""
+    image_journal_bytes_min: int = 96 * 1024
+    """An image is written before the journal since the last one has outgrown it, and this."""
+    image_journal_slots_max: int = 768
+    """Or before there are so many slots: an opening reads each of them. Each partition has a share of its own in
+    both, from two thirds to all, so that not all images are written at once."""
     chunk_bytes_max: int = 256 * 1024
     """The size of an image's chunks; one grid entry each."""
     state_bytes_max: int = 8 * 2**20

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -231,6 +232,51 @@ async def test_who_was_only_silent_is_listed_again(autojump_clock: trio.testing.
         await trio.sleep(2)
         assert await crew.listed() == {"a", "b"}
         await until(lambda: len(first.tenures) == len(second.tenures) == PARTITIONS // 2)
+
+
+@asynccontextmanager
+async def late_beats(node: Node) -> AsyncIterator[list[float]]:
+    """The node's heartbeats reach the grid late, by what the list says: the last for all that come after the others."""
+    real, late_s = node.grid.set, [0.0]
+
+    async def set_late(map: Map, *args: Any, **kwargs: Any) -> None:
+        if map is Map.NODES:
+            await trio.sleep(late_s.pop(0) if len(late_s) > 1 else late_s[0])
+        await real(map, *args, **kwargs)
+
+    node.grid.set = set_late  # type: ignore[method-assign]
+    try:
+        yield late_s
+    finally:
+        node.grid.set = real  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("was_late", [True, False])
+async def test_who_was_late_of_late_is_given_more_time(was_late: bool, autojump_clock: trio.testing.MockClock) -> None:
+    async with nodes() as crew:
+        first, second = await crew.add("a"), await crew.add("b")
+        await until(lambda: len(first.tenures) == len(second.tenures) == PARTITIONS // 2)
+        await trio.sleep(2)
+        async with late_beats(second) as late_s:
+            late_s[:] = [0.8 if was_late else 0.1, 0.1, 0.1, 0.1, 2.0, 0.0]
+            most = 0
+            for _ in range(50):
+                await trio.sleep(0.1)
+                most = max(most, len(first.tenures))
+    assert (most > PARTITIONS // 2) is not was_late
+
+
+async def test_who_was_very_late_and_dies_is_missed_before_long(autojump_clock: trio.testing.MockClock) -> None:
+    async with nodes() as crew:
+        first, second = await crew.add("a"), await crew.add("b")
+        await until(lambda: len(first.tenures) == len(second.tenures) == PARTITIONS // 2)
+        async with late_beats(second) as late_s:
+            late_s[:] = [60.0, 0.0]
+            await until(lambda: len(first.tenures) == PARTITIONS)
+            await until(lambda: len(second.tenures) == PARTITIONS // 2, timeout_s=90)
+        crew.kill("b")
+        took_s = await until(lambda: len(first.tenures) == PARTITIONS)
+    assert took_s < 7.0
 
 
 async def test_who_is_late_itself_has_more_patience_with_others(
