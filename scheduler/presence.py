@@ -33,6 +33,7 @@ class Presence:
         self._key = NODE_PREFIX + node.host.node.encode()
         self._beat = 0
         self._late_s = 0.0
+        """How late beats were of late, as it is told."""
         self._meter = Meter(node.host, node.tenures)
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:

@@ -11,6 +11,7 @@ writes to it (see `reading`, `writing`).
                                       answers for dead because a handler does not return
 """
 
+import errno
 import itertools
 import os
 import select
@@ -127,7 +128,13 @@ class _Connection(AsyncoreConnection):
         self.adopted = False
         self._adopter: int | None = None
         self._fill: Callable[[_Connection], None] | None = None
-        super().__init__(*args)  # type: ignore[no-untyped-call]
+        try:
+            super().__init__(*args)  # type: ignore[no-untyped-call]
+        except OSError as error:
+            # The reactor may have been quicker, and have closed the socket: then it knows why.
+            if error.errno == errno.EBADF and (why := getattr(self, "close_reason", None)):
+                raise OSError(why) from None
+            raise
         self._reader = Reader(self._builder)  # type: ignore[assignment]
 
     def adopt(self, fill: Callable[["_Connection"], None]) -> int:
