@@ -13,7 +13,7 @@ The steps are those of `tests/models/journal_model.py`, which checks them exhaus
 """
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from random import Random
 
 import trio
@@ -135,10 +135,7 @@ class Journal:
     async def _read_image(self, head: Head) -> bool:
         state, ref = PartitionState(), head.image
         if ref is not None:
-            if ref.size_bytes > LARGE_BYTES:
-                async with self._large_images:
-                    chunks = await self._read_chunks(ref)
-            else:
+            async with self._large_images if ref.size_bytes > LARGE_BYTES else nullcontext():
                 chunks = await self._read_chunks(ref)
             if len(chunks) < ref.chunks or checksum_of(chunks) != ref.checksum:
                 return False
