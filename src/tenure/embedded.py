@@ -7,7 +7,6 @@ import os
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import trio
 
@@ -33,7 +32,7 @@ async def open_embedded(registry: Registry, settings: NodeSettings | None = None
     name = f"embedded-{os.getpid()}-{secrets.token_hex(4)}"
     async with (
         open_embedded_member() as address,
-        HazelcastGrid.connect(replace(parse_cluster(address), backups=0)) as grid,
+        HazelcastGrid.connect(parse_cluster(address)) as grid,
         open_launchers(address, grid, ends_with_it=True) as launchers,
         trio.open_nursery() as nursery,
     ):

@@ -291,7 +291,8 @@ async def test_a_member_that_leaves_tells_of_nothing_and_is_known_by_what_it_giv
                         key = os.urandom(8)
                         with suppress(Unknown):  # it was on its way when the member went
                             await grid.set(Map.INBOX, last, key, b"")
-                            if grid.ownership().primaries[last] == leaver:
+                            # The table may be older than the loss of the connection: then another member took it.
+                            if grid.ownership().primaries[last] == grid.ownership().paired == leaver:
                                 written.append(key)
                 await until(lambda: not grid.ownership().leaving)
     finally:
@@ -309,8 +310,7 @@ async def test_a_lost_partition_is_told() -> None:
     try:
         await cluster.start()
         keep, lose = cluster.members.values()
-        settings = HazelcastSettings(cluster_name="lost-partitions", addresses=cluster.addresses, backups=0)
-        async with HazelcastGrid.connect(settings) as grid, grid.watch_ownership(events.append):
+        async with cluster.connect() as grid, grid.watch_ownership(events.append):
             lose.kill()
             await until(lambda: OwnershipEvent.PARTITION_LOST in events)
             assert keep.running

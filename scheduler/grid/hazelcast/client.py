@@ -167,6 +167,7 @@ def _config(settings: HazelcastSettings) -> Config:
     config.retry_multiplier = 1.5
     # An acknowledgement that comes by way of the primary costs less, and its absence is noticed sooner.
     config.backup_ack_to_client_enabled = False
+    # The client heeds this only where such acknowledgements come to itself: now it is the members' flag that counts.
     config.fail_on_indeterminate_operation_state = True
     # A write that may have been applied is never repeated behind our back.
     config.redo_operation = False

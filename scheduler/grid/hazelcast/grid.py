@@ -32,6 +32,7 @@ _OTHERS_TIMEOUT_S = 0.5
 _GET_ALL_MAX = 500
 _TTL_MS_MAX = 2**31 * 1000 - 1
 _NO_TTL = -1
+_BACKUPS_TOLD = "tenure.backups"
 
 
 class MemberSeen(NamedTuple):
@@ -356,8 +357,13 @@ class HazelcastGrid(Grid):
             self._tell(OwnershipEvent.RECONNECTED)
 
     def _partition_lost(self, _partition: int, lost_backups: int) -> None:
-        if lost_backups >= self.settings.backups:
+        if lost_backups >= self._backups():
             self._tell(OwnershipEvent.PARTITION_LOST)
+
+    def _backups(self) -> int:
+        """As members tell it; where they don't agree, the fewest: an alarm too many costs a look."""
+        told = (member.attributes.get(_BACKUPS_TOLD, "") for member in self.members_seen())
+        return min((int(text) for text in told if text.isdigit()), default=self.settings.backups)
 
     def _tell(self, event: OwnershipEvent) -> None:
         for watcher in list(self._watchers):

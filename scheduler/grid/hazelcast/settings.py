@@ -41,8 +41,9 @@ class HazelcastSettings:
     """How long a call may take where the caller does not say; then its outcome is unknown. A member's death costs
     about one second."""
 
-    heartbeat_s: float = 10.0
-    """How long a silent member is waited for. Shorter, and a busy member is taken for a dead one."""
+    heartbeat_s: float = 8.0
+    """How long a silent member is waited for. Shorter, and a busy member is taken for a dead one. Longer than members
+    wait for each other, and a client that has its news from a frozen one stays with it, alone, until it has merged."""
 
     retry_pause_s: float = 0.05
     """Between the client's own tries of a call that was certainly not run (a partition on the move, for one)."""
@@ -63,7 +64,7 @@ class HazelcastSettings:
     """Beyond this, discards are dropped: a sweep comes by later."""
 
     backups: int = 1
-    """Copies besides the primary: a partition is lost when that many and the primary are gone."""
+    """Copies besides the primary, where members don't tell: with that many and the primary gone a partition is lost."""
 
     def __post_init__(self) -> None:
         if not self.addresses:

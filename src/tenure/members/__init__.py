@@ -14,7 +14,7 @@ from tenure.members.errors import (
     TooLittleMemory,
     WrongVersion,
 )
-from tenure.members.jar import Progress, fetch_jar, rich_progress
+from tenure.members.jar import Progress, fetch_jar, jar_fetched, rich_progress
 from tenure.members.java import Java, find_java
 from tenure.members.member import Member, free_port, open_member, open_members, prepare, settle, start_member
 from tenure.members.settings import HAZELCAST_VERSION, MemberSettings, half_of_the_processors
@@ -42,6 +42,7 @@ __all__ = [
     "find_java",
     "free_port",
     "half_of_the_processors",
+    "jar_fetched",
     "member_attributes",
     "member_config",
     "open_member",

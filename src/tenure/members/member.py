@@ -213,7 +213,12 @@ async def start_member(settings: MemberSettings, *, progress: Progress | None = 
     settings = _checked(settings)
     logs = platformdirs.user_log_path("tenure", appauthor=False)
     log_file = settings.log_file or logs / f"member-{settings.port}.log"
-    log_file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        log_file.open("wb").close()
+    except OSError as error:
+        what = f"The member can't log to {log_file}: {error.strerror}."
+        raise MemberDidNotStart(what, "Name a file that can be written (--log-file).") from error
     archive = Archive(cache_dir(), java, jar)
     config = _write_config(settings)
     command = jvm_command(settings, java, jar, config, archive)

@@ -2,12 +2,13 @@
 
 import secrets
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import msgspec
 import trio
@@ -35,6 +36,8 @@ class HazelcastBackend(Backend):
 
     node_options: tuple[str, ...] = ()
     """Further arguments of every `tenure node`."""
+    member_settings: Mapping[str, Any] = {}
+    """Settings of every member that a plan does not name."""
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         if plan.start is not None or plan.faults is not None:
@@ -54,6 +57,7 @@ class HazelcastBackend(Backend):
             partition_count=plan.partitions or MemberSettings.partition_count,
             heap_max_mib=plan.heap_mib or MemberSettings.heap_max_mib,
             processors=half_of_the_processors(),
+            **self.member_settings,
         )
 
     @property
@@ -68,7 +72,7 @@ class HazelcastBackend(Backend):
     ) -> AsyncIterator[GridClient]:
         registry = known_to_clients(None, self._registry) if registry is None else registry
         async with (
-            HazelcastGrid.connect(replace(parse_cluster(self.address), backups=self._plan.backups)) as grid,
+            HazelcastGrid.connect(parse_cluster(self.address)) as grid,
             open_client(grid, settings=settings, registry=registry, now_ms=self.now_ms) as client,
         ):
             yield client
@@ -145,7 +149,7 @@ class HazelcastBackend(Backend):
     async def kill_member(self, member: int) -> None:
         self._tidy()
         await trio.to_thread.run_sync(pick(self._members, member, "member").kill)
-        del self._members[member]
+        self._members.pop(member, None)
 
     async def remove_member(self, member: int) -> None:
         self._tidy()

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 import trio
 
+from tenure.demo import DemoOptions, play
+from tenure.demo.stage import Lines
 from tenure.members import ChecksumMismatch, JarUnavailable, fetch_jar
 from tenure.members.jar import JAR_SHA256, jar_fetched
 
@@ -110,8 +113,13 @@ def test_progress_is_told(repository: Repository, tmp_path: Path) -> None:
     assert told == [("hazelcast-5.7.0.jar", len(CONTENT)), len(CONTENT)]
 
 
+async def a_demo() -> None:
+    await play(DemoOptions().course(), Lines())
+
+
+@pytest.mark.parametrize("fetching", [jar_fetched, a_demo])
 async def test_a_fetch_that_stands_still_can_be_given_up(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fetching: Callable[[], Awaitable[Any]]
 ) -> None:
     monkeypatch.setenv("TENURE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("tenure.members.jar._GIVEN_UP_WITHIN_S", 0.05)
@@ -134,7 +142,7 @@ async def test_a_fetch_that_stands_still_can_be_given_up(
     repository.meanwhile, repository.download = stand_still, watched  # type: ignore[method-assign]
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(jar_fetched)
+            nursery.start_soon(fetching)
             await trio.to_thread.run_sync(begun.wait)
             nursery.cancel_scope.cancel()
         goes_on.set()
