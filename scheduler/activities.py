@@ -18,6 +18,7 @@ from tenure.scheduler.activities_port import Outcome, Run
 from tenure.scheduler.activities_wire import Activity, ActivityEvent, ActivityPolicy, ActivityStatus, Report, merged
 from tenure.scheduler.errors import Mistake, TooLarge, WrongType
 from tenure.scheduler.texts import ERROR_CHARS_MAX, storable
+from tenure.scheduler.wire import SECONDS_MAX
 
 __all__ = ["Change", "Verdict", "apply", "begin", "cancel", "hear", "lose", "restored", "run_of"]
 
@@ -61,6 +62,8 @@ def begin(
         raise Mistake(
             f"an activity has a name of 1 to {NAME_CHARS_MAX} characters, and a kind: {name!r:.200}, {kind!r:.200}"
         )
+    if not policy.cancel_deadline_s <= SECONDS_MAX:  # or it is no number
+        raise Mistake(f"cancel_deadline_s is at most a hundred years, not {policy.cancel_deadline_s}")
     id = hashlib.blake2b(f"{turn}\0{name}".encode(), digest_size=8).hexdigest()
     run = _run_name(job, generation, id, cluster)
     return Activity(name, id, kind, _as_json(work), run, policy, now_ms, due_ms=now_ms)

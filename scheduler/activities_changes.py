@@ -26,12 +26,18 @@ class ActivityChanges:
     def __init__(self, tenure: "Tenure") -> None:
         self.tenure, self.host = tenure, tenure.host
 
+    def check(self, live: Live, wishes: Iterable[Wish]) -> None:
+        """Can a turn still have these? What there is may have changed since it asked. Raises what `apply` would."""
+        activities.apply(live.activities, wishes, self.host.now_ms())
+
     def apply(self, live: Live, wishes: Iterable[Wish]) -> None:
         """A turn wants these."""
         live.activities, events = activities.apply(live.activities, wishes, self.host.now_ms())
         self._changed(live)
         for event in events:
             self._tell(live, event)
+        if live.status == Status.STOPPING:
+            self.cancel_all(live)  # its removal came first, and would wait for what it starts now
 
     def cancel_all(self, live: Live) -> int:
         """None of them is wanted any more. Returns how many had not ended."""
@@ -61,8 +67,9 @@ class ActivityChanges:
             return  # it does not want to know, or never will
         if not event.has_ended and len(live.queue) >= self.tenure.settings.mailbox_messages_max:
             return  # its record says how far it is; the end is told in any case
-        activity = next(activity for activity in live.activities if activity.id == event.id)
-        which = f"{event.id}.{event.attempt}.{event.status}.{activity.said}"
+        # One that has said nothing may be gone already: cancelled, and its name used again, in one turn.
+        said = next((activity.said for activity in live.activities if activity.id == event.id), 0)
+        which = f"{event.id}.{event.attempt}.{event.status}.{said}"
         envelope = Envelope(live.id, Raw(_encode(event)), Kind.ACTIVITY, source=which)
         if live.status == Status.STOPPING and live.queue and live.queue[0].kind == Kind.STOP and not live.running:
             self.tenure.lives.put_first(live, envelope)  # it hears of it before it stops

@@ -159,6 +159,8 @@ class Supervisor:
         late_s = (self.host.now_ms() - activity.due_ms) / 1000
         if late_s < 0:
             return min(LOOK_S, -late_s)
+        if self.host.is_shut_down():
+            return LOOK_S  # what is launched now would come when all have gone; the next node does it
         if launcher is None:
             self._wait(activity, watch, f"node {self.host.node} can't run activities of kind {activity.kind!r}")
             return LOOK_S

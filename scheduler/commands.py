@@ -1,6 +1,7 @@
 """Questions to a partition about its jobs, and what is asked of them: answered by the owner, after a commit."""
 
 from collections.abc import Callable
+from heapq import nsmallest
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -58,17 +59,22 @@ def _reconcile(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> No
 
 
 def _retry(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
-    """Try a failed job's event again; with `skip`, make a dead letter of it and go on with the next."""
+    """Try a failed job's event again; with `skip`, make a dead letter of it and go on with the next.
+
+    A job that is paused stays so, and tries when it is resumed. One that is to go does, and its stop is not skipped.
+    """
     live = _existing(tenure, envelope)
     if live is None:
         return
     failed = live.status == Status.FAILED or live.failure is not None
-    if failed and arguments.get("skip") and live.queue and not live.running:
+    if failed and arguments.get("skip") and live.queue and live.queue[0].kind != Kind.STOP and not live.running:
         first = live.queue[0]
         tenure.turns.done(live, first)
         tenure.dead_letters.bury(first, "Skipped", live.failure.error if live.failure else "skipped")
-    if failed:
+    if live.status == Status.FAILED:
         tenure.definitions.resume(live)
+    elif failed:
+        tenure.definitions.forgive(live)
     tenure.turns.draft.answer_value(envelope, failed)
 
 
@@ -230,7 +236,8 @@ def _quiet(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
 
 
 def _jobs_of(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
-    """The ids of an application's jobs, some of them if they are many, and not those that end already."""
+    """The ids of an application's jobs, but for those that end already: a page in their order, after `after`. Who names
+    none (older clients don't) gets some of them, if they are many."""
     wanted = str(arguments["application"])
     found = (
         id
@@ -238,7 +245,12 @@ def _jobs_of(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None
         if record.status not in (Status.STOPPING, Status.FINISHING)
         and application_of(tenure, record.type, record.application) == wanted
     )
-    tenure.turns.draft.answer_value(envelope, list(islice(found, PAGE_MAX)))
+    if "after" in arguments:
+        after = str(arguments["after"])
+        page = nsmallest(PAGE_MAX + 1, (id for id in found if id > after))
+        tenure.turns.draft.answer_value(envelope, {"ids": page[:PAGE_MAX], "more": len(page) > PAGE_MAX})
+    else:
+        tenure.turns.draft.answer_value(envelope, list(islice(found, PAGE_MAX)))
 
 
 def _workers(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:

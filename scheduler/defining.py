@@ -138,7 +138,7 @@ class Defining:
                 there = decode(stored, Definition)
                 if there.wanted == "removed" and wanted != "removed":
                     raise UnknownJob(f"job {id!r} was removed")
-                if there.wanted == "removed" or (there.wanted == wanted != "running"):
+                if there.wanted == "removed":
                     return there.revision
                 new = _with_wanted(there, wanted)
                 if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, self._encode(new)):

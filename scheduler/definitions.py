@@ -5,6 +5,7 @@ proved to be current, and a message is called undeliverable only when its absenc
 be stale or miss what is there, conditional writes are not fooled.
 """
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -194,13 +195,17 @@ class Definitions:
     def resume(self, live: Live) -> None:
         """Run again: what waits, and what came due meanwhile."""
         live.status = Status.RUNNING
+        self.tenure.alarms.set_timer(live)
+        self.forgive(live)
+
+    def forgive(self, live: Live) -> None:
+        """What failed is tried again, as if for the first time, as soon as the job may run."""
         if live.failure is not None:
             live.failure = None
             if live.queue:
                 live.queue[0].attempts = 0
                 live.precounted = 0
                 self.tenure.turns.draft.recounted[live.id] = live
-        self.tenure.alarms.set_timer(live)
         draft = self.tenure.turns.draft
         draft.changed[live.id] = draft.uncarried[live.id] = live
         draft.wanted = True
@@ -220,6 +225,9 @@ class Definitions:
         self.tenure.lives.adopt(live, record)
         self._check_parameters(live, definition)
         self.tenure.lives.put_first(live, Envelope(live.id, kind=Kind.START))
+        # What was sent is for this generation too; what happened to the one before is not.
+        start, *left = live.queue
+        live.queue = deque([start, *(envelope for envelope in left if envelope.kind in (Kind.MESSAGE, Kind.STATE))])
         draft = self.tenure.turns.draft
         draft.changed[live.id] = draft.uncarried[live.id] = live
         draft.wanted = True

@@ -21,6 +21,7 @@ __all__ = [
     "JobFailed",
     "JobRemoved",
     "Mistake",
+    "NodeSilent",
     "NotDone",
     "NotFinished",
     "NotPicklable",
@@ -92,6 +93,10 @@ class ApplicationClosed(Final):
 
 class NotFinished(TryAgain):
     """What was to be taken away is still at work; the text says with what."""
+
+
+class NodeSilent(TryAgain):
+    """Nothing is heard of this node, so it can't be told anything: it is frozen, or has ended."""
 
 
 class NotSpawned(TryAgain):

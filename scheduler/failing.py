@@ -1,7 +1,10 @@
 """What becomes of a turn that has failed: its event is tried again, or its job has failed and waits for somebody."""
 
 import traceback
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+import trio
 
 from tenure.scheduler.live import Live
 from tenure.scheduler.texts import storable, told
@@ -11,9 +14,11 @@ from tenure.scheduler.wire import Envelope, Failure, Kind, Status
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
 
-__all__ = ["Failing"]
+__all__ = ["RAISED", "Failing"]
 
 TRACEBACK_CHARS_MAX = 8000
+RAISED = (Exception, SystemExit, BaseExceptionGroup)
+"""What is caught of what a turn raises (see `Failing.raised`)."""
 
 
 class Failing:
@@ -21,6 +26,23 @@ class Failing:
 
     def __init__(self, tenure: "Tenure") -> None:
         self.tenure, self.host, self.turns = tenure, tenure.host, tenure.turns
+
+    def raised(self, live: Live, envelope: Envelope, error: BaseException) -> None:
+        """A handler may raise anything, and its nursery several things at once; it is recorded.
+
+        What is no failure goes on up: that the turn was cancelled, and what ends the process.
+        """
+        if isinstance(error, BaseExceptionGroup):
+            cancelled, others = error.split(trio.Cancelled)
+            if others is not None and others.split((Exception, SystemExit))[1] is not None:
+                raise error
+            if cancelled is not None:
+                if others is not None:
+                    besides = "; ".join(map(told, _each(others)))
+                    self.host.report(f"job {live.id!r}: its turn was cancelled, and raised besides: {besides}")
+                # Alone: the scope that it ends at would let the others through.
+                raise cancelled from None
+        self.fail(live, envelope, error)
 
     def fail(self, live: Live, envelope: Envelope, error: BaseException) -> None:
         """Back to the last good state; the event stays first in the queue, to be tried again, or the job has failed."""
@@ -72,3 +94,11 @@ class Failing:
         live.status = Status.FAILED
         self.host.report(f"job {live.id!r} has failed after {failure.attempts} attempts: {failure.error}")
         self.turns.draft.answer_error(envelope, "JobFailed", f"job {live.id!r}: {failure.error}")
+
+
+def _each(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _each(error)
+        else:
+            yield error

@@ -63,6 +63,10 @@ class Host:
     """The nodes that live, as far as this one sees."""
     version: str = ""
     """Of Tenure."""
+    spawned_by: str = ""
+    """What the command said that started this node; empty: nothing."""
+    is_shut_down: "Callable[[], bool]" = lambda: False
+    """Does this node end with all others?"""
     formats: Formats = field(default_factory=Formats)
     unfit: dict[int, str] = field(default_factory=dict)
     """Partitions that this node has met something in that it can't read or run: the reason. They are given to nodes
@@ -93,11 +97,15 @@ class Host:
         """The partition of a job or topic."""
         return partition_of(id, self.grid.partition_count)
 
+    def known_type(self, name: str) -> JobType | None:
+        """The application's, or one that all nodes know."""
+        return self.registry.get(name) or BUILT_IN.get(name)
+
     def type_of(self, record: JobRecord) -> tuple[JobType | None, str]:
         """The type that runs this job here, or None and the reason, for people."""
         if record.pickled:
             return self._unpickled(record)
-        found = self.registry.get(record.type) or BUILT_IN.get(record.type)
+        found = self.known_type(record.type)
         if found is None:
             return None, (
                 f"UnknownJobType: node {self.node} does not know job type {record.type!r}; "

@@ -6,7 +6,7 @@ connection, a cache) lives as long as this node keeps the job in memory, and is 
 
 import inspect
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol, TypeVar, cast
 
@@ -14,11 +14,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tenure.scheduler.errors import Mistake, NotPicklable, Undecodable, UnknownJobType, WrongType
-from tenure.scheduler.wire import UNSTORABLE, Kind
+from tenure.scheduler.keys import checked_address
+from tenure.scheduler.wire import SECONDS_MAX, UNSTORABLE, Kind
 
 __all__ = ["Job", "JobType", "Registry", "Retry", "job", "registry"]
 
 Misfire = Literal["run_once", "skip", "catch_up"]
+FACTOR_MAX = 1000
 HANDLERS = {
     Kind.START: "on_start",
     Kind.MESSAGE: "on_message",
@@ -51,12 +53,21 @@ class Retry(Struct, frozen=True, kw_only=True):
     delay_max_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.attempts_max < 1 or self.first_delay_s < 0 or self.factor < 1 or self.delay_max_s < 0:
-            raise Mistake(f"retry needs attempts_max >= 1, factor >= 1 and no negative delay: {self}")
+        is_right = (
+            _is_count(self.attempts_max)
+            and _is_number(self.first_delay_s, 0, SECONDS_MAX)
+            and _is_number(self.factor, 1, FACTOR_MAX)
+            and _is_number(self.delay_max_s, 0)
+        )
+        if not is_right:
+            raise Mistake(
+                "retry needs a whole number attempts_max >= 1, first_delay_s from 0 to a hundred years, "
+                f"a factor from 1 to {FACTOR_MAX} and delay_max_s >= 0: {self}"
+            )
 
     def delay_s(self, attempts: int) -> float:
         """The pause before the next try, after `attempts` of them."""
-        return min(self.delay_max_s, self.first_delay_s * self.factor ** min(attempts - 1, 64))
+        return min(self.delay_max_s, SECONDS_MAX, self.first_delay_s * self.factor ** min(attempts - 1, 64))
 
 
 class _Codec(Protocol):
@@ -83,12 +94,13 @@ class JobType:
         topics: tuple[str, ...] = (),
         pickled: bytes = b"",
     ) -> None:
-        _check_options(name, target, version, misfire, remember_s, timeout_s)
+        _check_options(name, target, version, misfire)
+        _check_seconds(name, misfire_grace_s, remember_s, timeout_s)
         self.name, self.target, self.version, self.application = name, target, version, application
         self.retry = retry or Retry()
         self.misfire: Misfire = misfire
         self.misfire_grace_s, self.remember_s, self.timeout_s = misfire_grace_s, remember_s, timeout_s
-        self.blocking, self.topics, self.pickled = blocking, tuple(topics), pickled
+        self.blocking, self.topics, self.pickled = blocking, _checked_topics(name, topics), pickled
         self.is_class = isinstance(target, type)
         self.handlers: dict[int, Callable[..., Any]] = {}
         if self.is_class:
@@ -141,9 +153,12 @@ class JobType:
             state = _encode(instance)
             if self.is_class:
                 self._decode_state(state)
-            return state
+                return state
         except (msgspec.ValidationError, *UNSTORABLE) as error:
             raise WrongType(f"the state of job type {self.name!r} can't be stored: {error}") from error
+        if odd := [key for key in instance if not isinstance(key, str)]:  # all that could not be read back
+            raise WrongType(f"the state of job type {self.name!r} can't be stored: the key {odd[0]!r} is no string")
+        return state
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -183,21 +198,44 @@ def _message_type(handler: Any, skip: int) -> Any:
     return hints.get(names[skip], Any)
 
 
-def _check_options(
-    name: str, target: Any, version: int, misfire: str, remember_s: float, timeout_s: float | None
-) -> None:
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**63
+
+
+def _is_number(value: Any, least: float, most: float = float("inf")) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+
+
+def _check_options(name: str, target: Any, version: int, misfire: str) -> None:
     if not name or not isinstance(name, str) or len(name) > 200:
         raise Mistake(f"a job type needs a name of 1 to 200 characters, not {name!r}")
     if not callable(target):
         raise Mistake(f"job type {name!r} must be a class or a function, not {target!r}")
     if isinstance(target, type) and not issubclass(target, Job):
         raise Mistake(f"the class of job type {name!r} must inherit from tenure.Job")
-    if version < 1:
-        raise Mistake(f"job type {name!r}: versions begin at 1, not {version}")
+    if not _is_count(version):
+        raise Mistake(f"job type {name!r}: versions are whole numbers and begin at 1, not {version!r}")
     if misfire not in typing.get_args(Misfire):
         raise Mistake(f"job type {name!r}: misfire is one of {', '.join(typing.get_args(Misfire))}, not {misfire!r}")
-    if remember_s < 0 or (timeout_s is not None and timeout_s <= 0):
-        raise Mistake(f"job type {name!r}: remember_s can't be negative, timeout_s must be positive")
+
+
+def _check_seconds(name: str, misfire_grace_s: float, remember_s: float, timeout_s: float | None) -> None:
+    for option, value in (("misfire_grace_s", misfire_grace_s), ("remember_s", remember_s)):
+        if not _is_number(value, 0, SECONDS_MAX):
+            raise Mistake(
+                f"job type {name!r}: {option} is a number of seconds from 0 to a hundred years, not {value!r}"
+            )
+    if timeout_s is not None and not (_is_number(timeout_s, 0) and timeout_s > 0):
+        raise Mistake(f"job type {name!r}: timeout_s is a positive number of seconds, or None, not {timeout_s!r}")
+
+
+def _checked_topics(name: str, topics: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(topics, str):
+        raise Mistake(f"job type {name!r}: topics is a tuple of names, ({topics!r},), not one of them")
+    try:
+        return tuple(map(checked_address, topics))
+    except Mistake as error:
+        raise Mistake(f"job type {name!r}: what it subscribes to can't be a topic: {error}") from None
 
 
 class Registry:

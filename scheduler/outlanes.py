@@ -79,6 +79,7 @@ class OutLane:
         self.after = (0, 0)
         """Where the last lane that stored anything ended."""
         self.waiting_bytes = 0
+        self._freed_bytes = 0
 
     def add(self, envelope: Envelope, ticket: Ticket, size_bytes: int) -> None:
         """One more message, behind all others."""
@@ -137,7 +138,7 @@ class OutLane:
     def _settle(self, doubtful: bool) -> list[Ticket]:
         done = []
         for _, ticket, size_bytes in self.frozen:
-            self.waiting_bytes -= size_bytes
+            self._free(size_bytes)
             ticket.pending -= 1
             ticket.doubtful |= doubtful
             if not ticket.pending:
@@ -162,10 +163,18 @@ class OutLane:
 
     def withdraw(self, ticket: Ticket) -> None:
         """Its caller has stopped waiting: what was never tried will not be."""
-        kept = [waiting for waiting in self.waiting if waiting.ticket is not ticket]
-        if len(kept) < len(self.waiting):
-            self.waiting = deque(kept)
-            self.waiting_bytes = sum(waiting.size_bytes for waiting in (*self.frozen, *kept))
+        kept = deque(waiting for waiting in self.waiting if waiting.ticket is not ticket)
+        self._free(sum(waiting.size_bytes for waiting in self.waiting if waiting.ticket is ticket))
+        self.waiting = kept
+
+    def _free(self, size_bytes: int) -> None:
+        self.waiting_bytes -= size_bytes
+        self._freed_bytes += size_bytes
+
+    def freed_bytes(self) -> int:
+        """What was settled or withdrawn since this was last asked."""
+        freed_bytes, self._freed_bytes = self._freed_bytes, 0
+        return freed_bytes
 
     def _leave(self) -> None:
         # A lane that has stored nothing is no link in the chain: its successor follows what it followed.

@@ -1,10 +1,12 @@
 """Which turns run when: plain ones at once and to their end, async ones in tasks of their own; and when a job rests."""
 
-from typing import TYPE_CHECKING
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from tenure.scheduler.live import Live
+from tenure.scheduler.snapshots.schedule import BUILT_IN
 
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
@@ -80,7 +82,7 @@ class Running:
         with trio.CancelScope() as scope:
             self._queued_scopes.add(scope)
             try:
-                async with self.host.turns:
+                async with self._one_of_the_turns(live):
                     self._queued_scopes.discard(scope)
                     self._scopes.add(scope)
                     await self.turns.run_loop(live)
@@ -89,6 +91,11 @@ class Running:
                 self._scopes.discard(scope)
                 live.running = False
                 self.lives.ready(live)
+
+    def _one_of_the_turns(self, live: Live) -> AbstractAsyncContextManager[Any]:
+        """That the node may run at once. What is built in waits for others most of the time, and for long (a snapshot):
+        it takes none from the application's jobs."""
+        return nullcontext() if live.type is BUILT_IN.get(live.type_name) else self.host.turns
 
     def settle(self, live: Live) -> None:
         """Nothing more to do for this job now: forget it, unless its object is worth keeping."""

@@ -82,7 +82,8 @@ class Sending:
 
     async def _buffer(self, envelopes: list[tuple[int, Envelope]], start: int, ticket: Ticket) -> int:
         while self._buffer_bytes > self.settings.buffer_bytes_max:
-            self._room = trio.Event()
+            if self._room.is_set():  # others may wait for the one that is there
+                self._room = trio.Event()
             await self._room.wait()
         lanes, limit = self._lanes, self.settings.buffer_bytes_max
         end = start
@@ -110,9 +111,8 @@ class Sending:
         waiting: set[int] = set()
         for lane in {partition: self._lanes[partition] for partition, _ in envelopes[:sent]}.values():
             waiting |= {id(w.envelope) for w in (*lane.frozen, *lane.waiting) if w.ticket is ticket}
-            before = lane.waiting_bytes
             lane.withdraw(ticket)
-            self._buffer_bytes -= before - lane.waiting_bytes
+            self._make_room(lane)
         return [
             pair
             for n, (pair, (_, envelope)) in enumerate(zip(pairs, envelopes, strict=True))
@@ -124,17 +124,20 @@ class Sending:
         pauses = 0
         try:
             while (step := lane.next_step(self._elapsed.now_s())) is not None:
-                before = lane.waiting_bytes
                 if await self._do(lane, partition, step):
                     pauses = 0
                 else:
                     pauses += 1
                     await self._pause(pauses, step)
-                self._buffer_bytes -= before - lane.waiting_bytes if lane.waiting_bytes < before else 0
-                if self._buffer_bytes <= self.settings.buffer_bytes_max:
-                    self._room.set()
+                self._make_room(lane)
         finally:
             self._pumping.discard(partition)
+
+    def _make_room(self, lane: OutLane) -> None:
+        # The lane counts what it lets go of: while a pump waits for the grid, others add to its lane and withdraw.
+        self._buffer_bytes -= lane.freed_bytes()
+        if self._buffer_bytes <= self.settings.buffer_bytes_max:
+            self._room.set()
 
     async def _do(self, lane: OutLane, partition: int, step: Step) -> bool:
         try:

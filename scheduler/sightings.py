@@ -35,6 +35,8 @@ TAKEN_WITHIN_S = 2.0
 POLL_S = 0.01
 CLOSED_FOR_S = 15.0
 """Who wants an application closed says so again before that."""
+FIRED_KEPT_S = 86_400.0
+"""So long it is kept that timers were fired for a wait."""
 OPEN, AS_IT_IS, DIRECT, TOPICS = -1, 0, 1, 2
 """What is refused: nothing, from now on; nothing on account of this question; what clients publish to its jobs; and
 what they publish to topics, too."""
@@ -49,6 +51,8 @@ class Question(Struct, frozen=True, kw_only=True):
     close: int = AS_IT_IS
     fire: bool = False
     """Let timers that are set come due now (not recurring ones)."""
+    wait: str = ""
+    """Who asks. For one wait a partition fires once, however often it is asked. Empty: of an older version."""
 
 
 class Closed:
@@ -125,7 +129,7 @@ class Sightings:
                 closed.level, closed.until_s = question.close, trio.current_time() + CLOSED_FOR_S
             elif question.close == OPEN:
                 self.closed.pop(question.application, None)
-            if question.fire:
+            if question.fire and self._is_first(question.wait):
                 self._fire(question.application)
             self.tenure.turns.draft.answer_value(envelope, self._sighting(question, is_swept))
             self.tenure.want_commit()
@@ -150,6 +154,17 @@ class Sightings:
         return slot[1:] >= closed.accepted.get(slot[0], (0, 0)) or is_partition_sender(slot[0])
 
     # -- time's end -------------------------------------------------------------------------------
+
+    def _is_first(self, wait: str) -> bool:
+        """Was this wait's question not answered yet? Its answer may have been lost, and what has rung has set its timer
+        anew. Kept as ids of messages are, and committed with what is fired; of no job."""
+        if not wait:
+            return True
+        if self.tenure.turns.remembered("", wait) is not None:
+            return False
+        until_ms = self.host.now_ms() + round(FIRED_KEPT_S * 1000)
+        self.tenure.turns.draft.remembered["", wait] = (until_ms, None)
+        return True
 
     def _fire(self, application: str) -> None:
         draft = self.tenure.turns.draft
@@ -243,7 +258,7 @@ def is_meant(application: str, its: str) -> bool:
 
 def application_of(tenure: "Tenure", type: str, application: str) -> str:
     """Of a job of this type; not all clients that schedule know it."""
-    if not application and (known := tenure.host.registry.get(type)) is not None:
+    if not application and (known := tenure.host.known_type(type)) is not None:
         application = known.application
     return application or DEFAULT_APPLICATION
 

@@ -30,6 +30,8 @@ class Stopping:
 
     def finish_wanted(self, live: Live) -> None:
         """A job has asked for its own end: its definition must say so first, lest it be made again."""
+        if live.status == Status.STOPPING:
+            return  # somebody was faster: it does, and the stop is on its way
         live.status = Status.FINISHING
         live.timer = None
         self.tenure.definitions.remove(live)

@@ -7,18 +7,17 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cronsim import CronSim, CronSimError
 
 from tenure.scheduler.errors import BadSchedule
-from tenure.scheduler.wire import Timer
+from tenure.scheduler.wire import SECONDS_MAX, Timer
 
 __all__ = ["check_cron", "due_at_ms", "due_in_ms", "next_cron_ms", "ring"]
 
-DELAY_MAX_S = 100 * 366 * 86_400
 CATCH_UP_MAX = 1000
 """A catch-up fires at most so many missed times; what is beyond is skipped, and logged."""
 
 
 def due_in_ms(now_ms: int, delay_s: float) -> int:
     """The due time `delay_s` from now."""
-    if not isinstance(delay_s, int | float) or isinstance(delay_s, bool) or not 0 <= delay_s <= DELAY_MAX_S:
+    if not isinstance(delay_s, int | float) or isinstance(delay_s, bool) or not 0 <= delay_s <= SECONDS_MAX:
         raise BadSchedule(f"a delay is a number of seconds from 0 to a hundred years, not {delay_s!r}")
     return now_ms + max(1, round(delay_s * 1000))
 
@@ -51,12 +50,14 @@ def next_cron_ms(expression: str, zone: str, after_ms: int) -> int:
     """The first time after `after_ms` that the expression names, on that zone's clock."""
     local = datetime.fromtimestamp(after_ms / 1000, _zone(zone))
     try:
-        found = next(CronSim(expression, local))
+        times = CronSim(expression, local)
     except CronSimError as error:
         raise BadSchedule(f"{expression!r} is no cron expression (minute hour day month weekday): {error}") from error
-    except StopIteration:
-        raise BadSchedule(f"{expression!r} never comes due") from None
-    return round(found.timestamp() * 1000)
+    for found in times:
+        # Of an hour that comes twice, CronSim names the first: on its second pass, what is found may have been.
+        if (due_ms := round(found.timestamp() * 1000)) > after_ms:
+            return due_ms
+    raise BadSchedule(f"{expression!r} never comes due")
 
 
 def ring(timer: Timer, now_ms: int, policy: str, grace_ms: int) -> tuple[Timer | None, list[tuple[str, int]]]:

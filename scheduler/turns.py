@@ -5,9 +5,9 @@ something to do; jobs don't wait for each other, and a job has one turn at a tim
 visible to anyone before the draft is committed.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 import trio
@@ -17,6 +17,7 @@ from tenure.scheduler.activities_wire import ActivityEvent
 from tenure.scheduler.context import Context
 from tenure.scheduler.draft import Draft
 from tenure.scheduler.errors import StateTooLarge, TenureError, TooLarge, WrongType
+from tenure.scheduler.failing import RAISED
 from tenure.scheduler.fences import Fences
 from tenure.scheduler.jobtype import JobType
 from tenure.scheduler.keys import checked_address, checked_id, partition_of
@@ -31,6 +32,8 @@ __all__ = ["Turns"]
 
 TURNS_IN_A_ROW = 16
 """A job with more to do lets others go first, where not all may run at once."""
+UNRUN = (Awaitable, Generator, AsyncGenerator)
+"""What runs only when somebody goes through it."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 _decode_event = msgspec.msgpack.Decoder(ActivityEvent).decode
@@ -42,6 +45,15 @@ class TurnTimeout(TenureError):
 
 class OutboxFull(TenureError):
     """The partition can't hold more unsent messages."""
+
+
+def _refuse_unrun(result: Any) -> NoReturn:
+    if isinstance(result, Coroutine):
+        result.close()  # or Python would warn that it was never awaited
+    raise WrongType(
+        f"the handler returned a {type(result).__name__}, of which nothing has run: "
+        "define it with `async def`, await in it what it calls, and use no `yield`"
+    )
 
 
 class Turns:
@@ -73,8 +85,8 @@ class Turns:
                 result = self._call(live, type, ctx, envelope)
                 state = type.dump(live.instance)
                 answer = self._result(live, envelope, state, result)
-            except (Exception, SystemExit) as error:  # noqa: BLE001  # a handler may raise anything; it is recorded
-                self.tenure.failing.fail(live, envelope, error)
+            except RAISED as error:
+                self.tenure.failing.raised(live, envelope, error)
             else:
                 self._succeed(live, envelope, ctx, state, answer)
 
@@ -139,8 +151,10 @@ class Turns:
                 raise TurnTimeout(f"the turn took longer than {type.timeout_s} s")
             state = type.dump(live.instance)
             answer = self._result(live, envelope, state, result)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # a handler may raise anything; it is recorded
-            self.tenure.failing.fail(live, envelope, error)
+            if ctx._wishes is not None:
+                self.tenure.activity_changes.check(live, ctx._wishes)
+        except RAISED as error:
+            self.tenure.failing.raised(live, envelope, error)
         else:
             self._succeed(live, envelope, ctx, state, answer)
 
@@ -167,7 +181,7 @@ class Turns:
         """False if this entry of the queue needs no turn (it is dealt with)."""
         kind = envelope.kind
         if kind == Kind.MESSAGE:
-            if envelope.id and (known := self._remembered(live.id, envelope.id)) is not None:
+            if envelope.id and (known := self.remembered(live.id, envelope.id)) is not None:
                 self.done(live, envelope)
                 self.draft.answer(envelope, known[1] or Answer(0, True, EMPTY))
                 return False
@@ -193,7 +207,8 @@ class Turns:
             return False
         return True
 
-    def _remembered(self, job: str, id: str) -> tuple[int, Answer | None] | None:
+    def remembered(self, job: str, id: str) -> tuple[int, Answer | None] | None:
+        """What is kept of a message that has this id, and was done; until when, and the answer."""
         for draft in (self.draft, self.in_flight):
             if draft is not None and (job, id) in draft.remembered:
                 return draft.remembered[job, id]
@@ -203,6 +218,8 @@ class Turns:
         return found if found is not None and found[0] > self.now_ms() else None
 
     def _result(self, live: Live, envelope: Envelope, state: bytes, result: Any) -> Raw | None:
+        if result is not None and isinstance(result, UNRUN):
+            _refuse_unrun(result)
         if len(state) > self.settings.state_bytes_max:
             raise StateTooLarge(
                 f"the state would have {len(state)} bytes; the limit is {self.settings.state_bytes_max}"

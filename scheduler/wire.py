@@ -16,6 +16,7 @@ from tenure.scheduler.formats import FIRST, UNAUTHENTICATED, format_of, stamp
 
 __all__ = [
     "EMPTY",
+    "SECONDS_MAX",
     "UNSTORABLE",
     "Answer",
     "Batch",
@@ -38,6 +39,9 @@ EMPTY = Raw(b"\xc0")
 
 UNSTORABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.EncodeError)
 """What encoding a value raises that can't be stored. (UTF-8 has no bytes for some strings: that is a ValueError.)"""
+
+SECONDS_MAX = 100 * 366 * 86_400
+"""A hundred years: times that are further away from now would not all fit into a record."""
 
 T = TypeVar("T")
 

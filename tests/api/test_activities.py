@@ -1,5 +1,6 @@
 """Activities as users see them, in virtual time: started by turns, told what becomes of them, by fakes."""
 
+import math
 from functools import partial
 from typing import Any
 
@@ -47,6 +48,7 @@ class Mistaken(tenure.Job):
             lambda: ctx.start_activity("x", {1: 2}),
             lambda: ctx.start_activity("x", "y" * 2_000_000),
             lambda: ctx.start_activity("x", None, timeout_s=-1),
+            lambda: ctx.start_activity("x", None, cancel_deadline_s=math.inf),
         ):
             with pytest.raises(tenure.Mistake) as caught:
                 call()
@@ -164,7 +166,7 @@ async def test_what_a_turn_may_not_ask_for(cluster: Cluster, client: tenure.Clie
     seen.clear()
     await client.schedule(Mistaken, id="a")
     await cluster.launched()
-    assert seen == ["Mistake", "Mistake", "WrongType", "TooLarge", "Mistake", {"twice": "wanted"}]
+    assert seen == ["Mistake", "Mistake", "WrongType", "TooLarge", "Mistake", "Mistake", {"twice": "wanted"}]
 
 
 def test_in_a_plain_test() -> None:

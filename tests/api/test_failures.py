@@ -1,5 +1,6 @@
 """Handlers that fail, states that are too large or can't be read: retried, parked, named; nothing is lost."""
 
+from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -190,6 +191,22 @@ async def test_the_one_who_asked_is_told(client: tenure.Client) -> None:
         await client.ask("f", "bad")
 
 
+async def test_a_failed_job_that_was_paused_and_tries_again_can_be_paused(client: tenure.Client) -> None:
+    await client.schedule(Fragile, id="f")
+    trouble.add("bad")
+    await client.publish("f", "bad")
+    await trio.sleep(30)
+    await client.pause("f")
+    assert (await client.describe("f"))["status"] == "failed"
+    trouble.clear()
+    assert await client.retry("f") is True
+    assert await client.ask("f", "good") == "good"
+    await client.pause("f")
+    assert (await client.describe("f"))["status"] == "paused"
+    await client.resume("f")
+    assert (await client.state("f")).done == ["bad", "good"]
+
+
 async def test_a_failed_job_can_be_removed(client: tenure.Client) -> None:
     await client.schedule(Fragile, id="f")
     trouble.add("bad")
@@ -217,6 +234,72 @@ async def test_a_state_of_a_wrong_type_fails_its_turn(client: tenure.Client) -> 
     await client.schedule(Script, id="s")
     with pytest.raises(tenure.JobFailed, match=r"WrongType.*Expected `array`, got `str` - at `\$.log`"):
         await client.ask("s", step(spoil))
+
+
+@tenure.job("api-odd", retry=tenure.Retry(attempts_max=1))
+def odd(ctx: tenure.Context, message: Any) -> int:
+    ctx.state[message] = "x"
+    return len(ctx.state)
+
+
+async def test_a_function_s_state_stays_one_that_can_be_read(client: tenure.Client) -> None:
+    await client.schedule(odd, id="o")
+    assert await client.ask("o", "seven") == 1
+    with pytest.raises(tenure.JobFailed, match=r"WrongType: the state of job type 'api-odd' .* key 7 is no string"):
+        await client.ask("o", 7)
+    assert await client.state("o") == {"seven": "x"}
+    await client.retry("o", skip=True)
+    assert await client.ask("o", "eight") == 2
+
+
+@tenure.job("api-delegating", retry=tenure.Retry(attempts_max=1))
+class Delegating(tenure.Job):
+    """Returns what would have to be awaited, or gone through."""
+
+    done: list[str] = []
+
+    def on_message(self, ctx: tenure.Context, message: str) -> Any:
+        return getattr(self, message)(message)
+
+    async def coroutine(self, message: str) -> None:
+        self.done.append(message)
+
+    def generator(self, message: str) -> Iterator[None]:
+        self.done.append(message)
+        yield
+
+    async def async_generator(self, message: str) -> AsyncIterator[None]:
+        self.done.append(message)
+        yield
+
+    def value(self, message: str) -> str:
+        self.done.append(message)
+        return message
+
+
+@tenure.job("api-delegating-async", retry=tenure.Retry(attempts_max=1))
+class AsyncDelegating(Delegating):
+    async def on_message(self, ctx: tenure.Context, message: str) -> Any:
+        return getattr(self, message)(message)
+
+
+@pytest.mark.parametrize("what", ["coroutine", "generator", "async_generator"])
+@pytest.mark.parametrize("type", [Delegating, AsyncDelegating])
+async def test_work_that_a_handler_returns_instead_of_doing_it_fails_its_turn(
+    client: tenure.Client, type: type[Delegating], what: str
+) -> None:
+    await client.schedule(type, id="d")
+    await client.publish("d", what)
+    await trio.sleep(1)
+    described = await client.describe("d")
+    assert described["status"] == "failed"
+    assert described["error"].startswith(f"WrongType: the handler returned a {what}, of which nothing has run")
+    await client.retry("d", skip=True)
+    with pytest.raises(tenure.JobFailed, match=f"returned a {what}"):
+        await client.ask("d", what)
+    await client.retry("d", skip=True)
+    assert await client.ask("d", "value") == "value"
+    assert (await client.state("d")).done == ["value"]
 
 
 async def test_a_turn_that_takes_too_long_is_ended(client: tenure.Client) -> None:

@@ -59,6 +59,19 @@ async def test_cron_follows_its_own_clock_through_a_change_of_time(cluster: Clus
     assert hours == [8, 8, 8, 8, 8, 7, 7]
 
 
+@pytest.mark.tenure(start=datetime(2025, 10, 25, 12, 0, tzinfo=UTC))
+async def test_a_cron_in_an_hour_that_comes_twice_rings_once(cluster: Cluster, client: tenure.Client) -> None:
+    """Summer time ends in Paris on Sunday, 26 October: what is half past two comes at 00:30 and at 01:30 by UTC."""
+    cron = step(lambda job, ctx: ctx.cron("30 2 * * *", tz="Europe/Paris"))
+    await client.schedule_many([(Script, "before", {}), (Script, "between", {})])
+    await client.ask("before", cron)
+    await cluster.advance(13 * 3600 + 600)
+    await client.ask("between", cron)
+    await cluster.advance(2 * 86_400)
+    for id, due in (("before", ["26 00:30", "27 01:30"]), ("between", ["27 01:30"])):
+        assert [f"{datetime.fromisoformat(woken):%d %H:%M}" for woken in await wakes(client, id)] == due
+
+
 @pytest.mark.tenure(start=MONDAY)
 async def test_a_cron_and_a_wake_go_side_by_side(cluster: Cluster, client: tenure.Client) -> None:
     def both(job: Script, ctx: tenure.Context) -> None:

@@ -6,9 +6,12 @@ import msgspec
 import pytest
 import trio
 
+from tenure.scheduler.activities_wire import ActivityEvent
+from tenure.scheduler.context import Context
+from tenure.scheduler.jobtype import Job, JobType, Retry
 from tenure.scheduler.wire import Kind
 from tests.pure.core.activities_bench import JOB, TYPES, Machines, committed
-from tests.pure.core.bench import Bench, rest
+from tests.pure.core.bench import Bench, Opened, rest
 
 
 @pytest.fixture
@@ -560,3 +563,66 @@ async def test_an_idle_job_with_ended_activities_has_no_task(machines: Machines)
     assert [activity.name for activity in committed(opened)] == [f"load{n}" for n in range(11, 20)]
     assert not opened.tenure.supervisor._watches
     assert len(await machines.heard()) == 20
+
+
+# -- its turn goes on meanwhile -------------------------------------------------------------------
+
+
+class Undecided(Job):
+    """Wants its work done anew, and takes its time over it."""
+
+    heard: list[str] = []
+
+    async def on_message(self, ctx: Context, message: float) -> None:
+        for name in ctx.activities or (f"w{n}" for n in range(10)):
+            ctx.cancel_activity(name)
+            ctx.start_activity(name, {}, kind="spark")
+        await trio.sleep(message)
+
+    def on_activity(self, ctx: Context, event: ActivityEvent) -> None:
+        self.heard.append(f"{event.name} {event.status}")
+
+
+async def undecided(machines: Machines) -> Opened:
+    opened = await machines.open(None, JobType("undecided", Undecided, retry=Retry(attempts_max=2, first_delay_s=60.0)))
+    await machines.bench.define(JOB, "undecided")
+    await machines.bench.publish(JOB, 0)
+    await rest()
+    return opened
+
+
+async def test_one_that_begins_while_its_turn_replaces_it_fails_the_turn_and_not_the_node(machines: Machines) -> None:
+    opened = await undecided(machines)
+    first = committed(opened)
+    await machines.bench.publish(JOB, 5)
+    await rest()
+    report = {"tag": first[0].tag, "n": 1, "what": "started", "nonce": "x"}
+    answer = await machines.bench.ask(JOB, report, kind=Kind.REPORT)
+    assert msgspec.msgpack.decode(answer.body) == {"verdict": "go"}
+    await rest(10)
+    assert not opened.ended.is_set()
+    described = msgspec.msgpack.decode((await machines.bench.command("describe", JOB)).body)
+    assert "Mistake: activity 'w0' is cancelling" in described["failure"]["error"]
+    assert [activity.id for activity in committed(opened)] == [activity.id for activity in first]
+    assert [activity.status for activity in committed(opened)] == ["running", *["wanted"] * 9]
+
+
+async def test_those_that_are_replaced_in_one_turn_before_they_began_have_ended(machines: Machines) -> None:
+    opened = await undecided(machines)
+    first = committed(opened)
+    await machines.bench.publish(JOB, 0)
+    await rest()
+    assert not opened.ended.is_set()
+    assert await machines.heard() == [f"w{n} cancelled" for n in range(10)]
+    assert [activity.status for activity in committed(opened)] == ["wanted"] * 10
+    assert not {activity.id for activity in committed(opened)} & {activity.id for activity in first}
+
+
+async def test_what_a_turn_starts_while_its_job_is_to_go_never_begins(machines: Machines) -> None:
+    opened = await undecided(machines)
+    await machines.bench.publish(JOB, 5)
+    await rest()
+    await machines.bench.define(JOB, "undecided", revision=2, wanted="removed")
+    await rest(10)
+    assert JOB not in opened.state.jobs
+    assert not opened.state.mail

@@ -1,11 +1,12 @@
 """A failed turn is tried again after the delay that was meant, whatever wall clocks do meanwhile."""
 
+import msgspec
 import pytest
 import trio
 
 from tenure.scheduler.context import Context
 from tenure.scheduler.jobtype import Job, JobType, Retry
-from tests.pure.core.bench import Bench
+from tests.pure.core.bench import Bench, rest
 
 DELAY_S = 5.0
 THREE_MINUTES_MS = 180_000
@@ -61,3 +62,23 @@ async def test_a_successor_does_not_wait_anew(bench: Bench) -> None:
     opened_s = trio.current_time()
     await trio.sleep(DELAY_S)
     assert 0 < (await bench.state_of("a"))["done_s"] - opened_s < 1.0
+
+
+# -- of paused jobs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("skip", [False, True])
+async def test_a_job_that_is_paused_stays_so_and_tries_when_it_is_resumed(bench: Bench, skip: bool) -> None:
+    await bench.open(CLUMSY)
+    await failed_once(bench)
+    await bench.define("a", "clumsy", revision=2, wanted="paused")
+    await rest(1)
+    assert (await bench.command("retry", "a", skip=skip)).ok
+    await rest(100)
+    found = msgspec.msgpack.decode((await bench.command("describe", "a")).body)
+    assert (found["status"], found["failure"], found["waiting"]) == ("paused", None, 0 if skip else 1)
+    assert (await bench.state_of("a"))["done_s"] == 0.0
+    await bench.publish("a", 2)
+    await bench.define("a", "clumsy", revision=3, wanted="running")
+    await rest(3 * DELAY_S)
+    assert (await bench.state_of("a"))["done_s"] > 100
