@@ -33,14 +33,19 @@ async def snapshot(
     client: "GridClient", url: str, *, keep: int = 0, deadline_s: float | None = None
 ) -> dict[str, Any]:
     """See `Client.snapshot`."""
-    limit_s = SnapshotOptions.deadline_s if deadline_s is None else deadline_s
-    options = SnapshotOptions(keep=_checked(keep), deadline_s=limit_s)
+    options = SnapshotOptions(keep=_checked(keep), deadline_s=_limit_s(deadline_s) or SnapshotOptions.deadline_s)
     manifest, not_deleted = await take_snapshot(client.grid, url, open_store(url), client.now_ms, options)
     return shown(manifest) | ({"not_deleted": not_deleted} if not_deleted else {})
 
 
 async def schedule_snapshots(
-    client: "GridClient", url: str, *, every_s: float, keep: int = 0, deadline_s: float | None = None
+    client: "GridClient",
+    url: str,
+    *,
+    every_s: float,
+    keep: int = 0,
+    within_s: float | None = None,
+    deadline_s: float | None = None,
 ) -> str:
     """See `Client.schedule_snapshots`."""
     if not every_s > 0:
@@ -48,6 +53,8 @@ async def schedule_snapshots(
     open_store(url)
     id = job_of(url)
     wish = {"every_s": every_s, "keep": _checked(keep)}
+    if limit_s := _limit_s(within_s):
+        wish["within_s"] = limit_s
     try:
         await client.defining.schedule(JOB_TYPE, id, {"url": url}, deadline_s=deadline_s)
         await client.ask(id, wish, deadline_s=deadline_s)
@@ -88,6 +95,13 @@ def shown(manifest: Manifest) -> dict[str, Any]:
     """A manifest without its parts."""
     left_out = ("parts", "packs", "format", "grid_format", "checksum", "formation")
     return {name: value for name, value in msgspec.structs.asdict(manifest).items() if name not in left_out}
+
+
+def _limit_s(within_s: float | None) -> float:
+    """0: none is given."""
+    if within_s is not None and not within_s > 0:
+        raise Mistake(f"a snapshot may take more than 0 seconds, not {within_s!r}")
+    return within_s or 0.0
 
 
 def _checked(keep: int) -> int:

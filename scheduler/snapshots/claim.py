@@ -8,7 +8,7 @@ meanwhile that nobody wants removed, all is as it was before.
 import trio
 from msgspec.structs import replace
 
-from tenure.scheduler.cluster import MARKER, Cluster
+from tenure.scheduler.cluster import ALIVE_S, MARKER, Cluster
 from tenure.scheduler.errors import NotDone
 from tenure.scheduler.formats import FIRST
 from tenure.scheduler.grid.port import Grid, GridError, Map
@@ -22,9 +22,10 @@ from tenure.scheduler.wire import Batch, Kind, decode, encode
 __all__ = ["Claim"]
 
 BEAT_S = 1.0
-ALIVE_S = 10.0
 RETRY_PAUSE_S = 0.1
 GIVE_BACK_S = 30.0
+HELD_S = ALIVE_S / 2
+"""Nobody takes over within so long of a beat, also where a call takes its time."""
 
 
 class Claim:
@@ -36,8 +37,10 @@ class Claim:
         """What was here before."""
         self._stored: bytes | None = None
         self._marker: Cluster | None = None
-        self._moving: Cluster | None = None
+        self._moving: list[Cluster] = []
         """What it may be already: while it moves, and where that was interrupted."""
+        self._confirmed_s = 0.0
+        """When the last move that is known to have succeeded was begun."""
         self._turn = trio.Lock()
 
     async def look(self) -> None:
@@ -47,7 +50,7 @@ class Claim:
             self.there = decode(self._stored, Cluster) if self._stored is not None else None
             if self.there is not None and self.there.restoring:
                 await self._outwait(self.there)
-            elif not self._replaces_jobs:
+            if self._may_not_remove():
                 await self._check_empty()
         except GridError as error:
             raise NotDone(f"the members do not answer: {error}; nothing was changed") from error
@@ -57,7 +60,11 @@ class Claim:
         there, count, name = self.there, self.grid.partition_count, manifest.name
         before = there.formation if there is not None else ""
         format = max(manifest.grid_format, there.format if there is not None else FIRST)
-        new = Cluster(self.formation, incarnation, count, False, format, name, replaces=before, restored=name)
+        settled = there is not None and _is_half_written(there)
+        new = Cluster(
+            self.formation, incarnation, count, False, format, name, replaces=before, restored=name, settled=settled
+        )
+        began_s = trio.current_time()
         try:
             if self._stored is None:
                 done = await self.grid.put_if_absent(Map.NODES, 0, MARKER, encode(new)) is None
@@ -67,14 +74,16 @@ class Claim:
             raise NotDone(f"the members do not answer: {error}; run it again") from error
         if not done:
             raise NotRestorable("something else has happened to this cluster at the same moment; run it again")
-        self._marker = new
+        self._marker, self._confirmed_s = new, began_s
 
     async def settle(self) -> None:
-        """Until all who were here have noticed. If it comes to nothing, all is as it was before `take`."""
+        """Until all who were here have noticed, and the marker says so: only then may whoever follows us, if we are
+        interrupted, remove unasked what is here. If it comes to nothing, all is as it was before `take`."""
         try:
             await trio.sleep(1.5 * CLUSTER_KNOWN_S)
-            if not self._replaces_jobs and (self.there is None or not self.there.restoring):
+            if self._may_not_remove():
                 await self._check_empty()
+            await self._change(settled=True)
         except GridError as error:
             await self._give_back()
             raise NotDone(f"the members do not answer: {error}; nothing was changed. Run it again") from error
@@ -88,9 +97,15 @@ class Claim:
             await trio.sleep(BEAT_S)
             await self._change()
 
+    async def hold(self) -> None:
+        """Wait until it is known that nobody has taken over: one who was frozen, or cut off, learns that from its next
+        beat, and must not write before."""
+        while trio.current_time() - self._confirmed_s > HELD_S:  # noqa: ASYNC110  # time passes also without an event
+            await trio.sleep(RETRY_PAUSE_S)
+
     async def end(self) -> None:
         """It is done: this is a cluster."""
-        await self._change(formed=True, restoring="")
+        await self._change(formed=True, restoring="", settled=False)
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -111,19 +126,33 @@ class Claim:
                         raise NotRestorable(
                             f"this cluster has jobs, {entry.key.decode(errors='replace')!r} for one; restoring would "
                             "remove them all. Say so (--replace), or restore into another cluster. Nothing was changed"
+                            + self._interrupted()
                         )
             async for page in self.grid.scan(Map.INBOX, partition):
                 if any(_has_messages(entry.value) for entry in page):
                     raise NotRestorable(
                         "this cluster has messages that no job has taken yet; restoring would remove them. Say so "
-                        "(--replace), or restore into another cluster. Nothing was changed"
+                        "(--replace), or restore into another cluster. Nothing was changed" + self._interrupted()
                     )
+
+    def _may_not_remove(self) -> bool:
+        return not self._replaces_jobs and (self.there is None or not _is_half_written(self.there))
+
+    def _interrupted(self) -> str:
+        """Of one that was begun before, for people."""
+        if self.there is None or not self.there.restoring:
+            return ""
+        return (
+            f". The restore of snapshot {self.there.restoring} was interrupted here before it removed anything, and "
+            "nodes keep out until one is done; or it was of an older version, and what is here is what it had written: "
+            "add --replace then, too"
+        )
 
     async def _give_back(self) -> None:
         """Let others in again: also when we are interrupted, and when members answer late."""
         with trio.move_on_after(GIVE_BACK_S, shield=True):
             async with self._turn:
-                ours = [encode(marker) for marker in (self._marker, self._moving) if marker is not None]
+                ours = [encode(marker) for marker in (self._marker, *self._moving) if marker is not None]
                 self._marker = None
                 await self._put_back(ours)
             return
@@ -144,15 +173,22 @@ class Claim:
             except GridError:
                 await trio.sleep(RETRY_PAUSE_S)
 
-    async def _change(self, *, formed: bool = False, restoring: str | None = None) -> None:
+    async def _change(self, **changes: object) -> None:
         async with self._turn:
             if self._marker is None:
                 return  # it was given back
-            old, name = self._marker, self._marker.restoring if restoring is None else restoring
-            new = self._moving = replace(old, formed=formed, restoring=name, beat=old.beat + 1)
-            if not await move(self.grid, MARKER, encode(old), encode(new), RETRY_PAUSE_S):
+            olds = [self._marker, *self._moving]
+            new = replace(self._marker, beat=olds[-1].beat + 1, **changes)
+            self._moving.append(new)
+            began_s = trio.current_time()
+            if not await move(self.grid, MARKER, [encode(old) for old in olds], encode(new), RETRY_PAUSE_S):
                 raise NotRestorable("another has taken over to restore here, as this one was silent for long")
-            self._marker, self._moving = new, None
+            self._marker, self._moving, self._confirmed_s = new, [], began_s
+
+
+def _is_half_written(there: Cluster) -> bool:
+    """What is here may be half of what one who was interrupted wrote."""
+    return bool(there.restoring) and there.settled
 
 
 def _has_messages(slot: bytes) -> bool:

@@ -16,7 +16,7 @@ import trio
 from msgspec.structs import replace
 
 from tenure.scheduler.assignment import NODE_PREFIX, NodeInfo
-from tenure.scheduler.cluster import Cluster, find
+from tenure.scheduler.cluster import MARKER, Cluster, find
 from tenure.scheduler.errors import TenureError
 from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.snapshots.catalog import Catalog
@@ -76,21 +76,20 @@ async def take_snapshot(
     options = options or SnapshotOptions()
     catalog = Catalog(store)
     why = ""
-    taken: Manifest | None = None
     coordinator: _Coordinator | None = None
     with trio.move_on_after(options.deadline_s) as deadline:
         for attempt in range(options.attempts_max):
             coordinator = _Coordinator(grid, url, store, catalog, now_ms)
             try:
-                manifest = await coordinator.run(formation)
+                await coordinator.run(formation)
             except _AttemptFailed as failed:
                 why = str(failed)
                 if failed.final:
                     break
                 await trio.sleep(min(AGAIN_S_MAX, RETRY_PAUSE_S * 2**attempt))
                 continue
-            taken = manifest
             break
+    taken = coordinator.taken if coordinator is not None else None
     if taken is None:
         why = why or (coordinator.awaited() if coordinator is not None else "") or "nobody answered"
         limit = f" within {options.deadline_s:g} s" if deadline.cancelled_caught else ""
@@ -123,11 +122,15 @@ class _Coordinator:
     def __init__(self, grid: Grid, url: str, store: Store, catalog: Catalog, now_ms: Callable[[], int]) -> None:
         self.grid, self.url, self.store, self.catalog, self.now_ms = grid, url, store, catalog, now_ms
         self.cuts: dict[int, Cut] = {}
+        self.taken: Manifest | None = None
+        """Known also where we are cancelled in that moment."""
         self._request: Request | None = None
+        self._moving: list[Request] = []
+        """What it may be already, where a beat was interrupted."""
         self._missing: list[int] = []
         self._turn = trio.Lock()
 
-    async def run(self, formation: str) -> Manifest:
+    async def run(self, formation: str) -> None:
         cluster = await self._cluster(formation)
         await self._check_nodes()
         began_s = trio.current_time()
@@ -135,21 +138,20 @@ class _Coordinator:
         taken_ms = self.now_ms()
         try:
             with one_of_them():
-                await self._go_on()
-            manifest = self._manifest(name, taken_ms, cluster, trio.current_time() - began_s)
-            await self.catalog.add(manifest)
+                await self._go_on(cluster)
+                await self._add(self._manifest(name, taken_ms, cluster, trio.current_time() - began_s))
         finally:
             await self._end()
-        return manifest
 
-    async def _go_on(self) -> None:
+    async def _go_on(self, cluster: Cluster) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._keep_beating)
+            nursery.start_soon(self._keep_beating, cluster)
             await self._await(lambda cut: True, POLL_S)
             await self._tell_channels()
             await self._await(lambda cut: bool(cut.part), STORED_POLL_S)
             await self._check_nodes()  # one that does not mark its slots may have owned a partition meanwhile
             await self._see_all()
+            await self._check_cluster(cluster)  # if it is what it was, no part is of a restore
             nursery.cancel_scope.cancel()
 
     def awaited(self) -> str:
@@ -190,6 +192,20 @@ class _Coordinator:
                 final=True,
             )
         return cluster
+
+    async def _check_cluster(self, began: Cluster) -> None:
+        """Whoever restores here changes the marker before anything else, and no formation comes twice."""
+        try:
+            stored = await self.grid.get(Map.NODES, 0, MARKER)
+            # A read may be out of date, a conditional write is not.
+            is_so = stored is not None and await self.grid.replace_if_same(Map.NODES, 0, MARKER, stored, stored)
+        except GridError as error:
+            raise _AttemptFailed(f"the members do not answer: {error}") from error
+        cluster = decode(stored, Cluster) if stored is not None and is_so else None
+        if cluster is None or not cluster.formed:
+            raise _AttemptFailed("there is no cluster here any more, or it is being restored")
+        if cluster.formation != began.formation:
+            raise _AttemptFailed("a snapshot was restored here meanwhile, and this is another cluster now", final=True)
 
     async def _check_nodes(self) -> None:
         try:
@@ -253,16 +269,35 @@ class _Coordinator:
         """Move the request, unless it is another's by now."""
         async with self._turn:
             assert self._request is not None
-            old, new = self._request, replace(self._request, beat=self._request.beat + 1, **changes)
-            if not await move(self.grid, REQUEST, encode(old), encode(new), RETRY_PAUSE_S):
+            olds = [self._request, *self._moving]
+            new = replace(self._request, beat=olds[-1].beat + 1, **changes)
+            self._moving.append(new)
+            if not await move(self.grid, REQUEST, [encode(old) for old in olds], encode(new), RETRY_PAUSE_S):
                 raise _AttemptFailed("another coordinator has taken over, as this one was silent for long")
-            self._request = new
+            self._request, self._moving = new, []
 
-    async def _keep_beating(self) -> None:
+    async def _keep_beating(self, began: Cluster) -> None:
         while True:
             await trio.sleep(BEAT_S)
             await self._change()
+            await self._check_cluster(began)
             await self._check_nodes()
+
+    async def _add(self, manifest: Manifest) -> None:
+        """However long that takes, we live. What we hear meanwhile comes too late: it may be there already."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._stay_alive)
+            await self.catalog.add(manifest)
+            self.taken = manifest
+            nursery.cancel_scope.cancel()
+
+    async def _stay_alive(self) -> None:
+        try:
+            while True:
+                await trio.sleep(BEAT_S)
+                await self._change()
+        except _AttemptFailed:
+            pass
 
     async def _end(self) -> None:
         """What was captured and is not stored may be forgotten. A hint: they forget it later without."""

@@ -6,7 +6,8 @@ Whoever owned the partition finds its next slot taken; who opens it as of the ol
 of it. So nothing of before need be deleted for safety, and all of this may be done again after an interruption.
 """
 
-from collections.abc import Container
+from collections.abc import Awaitable, Callable, Container
+from typing import Any
 
 import trio
 
@@ -29,12 +30,18 @@ DELETES_AT_ONCE = 32
 class Founding(Journal):
     """The journal of one partition, begun anew."""
 
+    def __init__(self, *arguments: Any, hold: Callable[[], Awaitable[None]], **options: Any) -> None:
+        """`hold` waits until it is known that the cluster is still ours to write to (see `Claim`)."""
+        super().__init__(*arguments, **options)
+        self.hold = hold
+
     async def fence(self, at_ms: int) -> None:
         """From now on, no earlier owner can commit."""
         while True:
             self.slot, epoch = await self._end()
             self.state = PartitionState()
             opening = Record(self.new_id(), "", RecordKind.OPENING, epoch + 1, NODE, at_ms)
+            await self.hold()
             if await self._append(opening):
                 return
 
@@ -66,6 +73,7 @@ class Founding(Journal):
     async def _take_head(self, head: Head) -> None:
         new, attempt = encode(head), 0
         while True:
+            await self.hold()
             try:
                 there = await self.grid.put_if_absent(Map.HEADS, self.partition, HEAD, new)
                 if there is not None and decode(there, Head).incarnation > head.incarnation:
@@ -98,6 +106,7 @@ class Founding(Journal):
         attempt = 0
         try:
             while True:
+                await self.hold()
                 try:
                     await self.grid.delete(map, self.partition, key)
                     return

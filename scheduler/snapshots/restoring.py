@@ -12,7 +12,7 @@ What was in the cluster before is gone.
 
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
 
@@ -44,6 +44,7 @@ GROUP_BYTES_MAX = 256 * 1024
 UNPACKED = 6
 """A restored byte's worth in memory, at most, of one in the store."""
 RESTORES = "restores"
+Hold = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,9 +118,9 @@ class _Restorer:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(claim.keep)
             await claim.settle()
-            await self._restore(read, incarnation)
+            await self._restore(read, incarnation, claim.hold)
             for selected in others:
-                await self._restore(await self._read(selected), incarnation)
+                await self._restore(await self._read(selected), incarnation, claim.hold)
             nursery.cancel_scope.cancel()
         if self.jobs != self.manifest.jobs:
             raise SnapshotDamaged(
@@ -195,18 +196,18 @@ class _Restorer:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    async def _restore(self, partitions: dict[int, Restored], incarnation: int) -> None:
+    async def _restore(self, partitions: dict[int, Restored], incarnation: int, hold: Hold) -> None:
         limiter = trio.Semaphore(WRITE_AT_ONCE)
 
         async def write(partition: int) -> None:
             async with limiter:
-                await self._write(partition, partitions.pop(partition), incarnation)
+                await self._write(partition, partitions.pop(partition), incarnation, hold)
 
         async with trio.open_nursery() as nursery:
             for partition in list(partitions):
                 nursery.start_soon(write, partition)
 
-    async def _write(self, partition: int, restored: Restored, incarnation: int) -> None:
+    async def _write(self, partition: int, restored: Restored, incarnation: int, hold: Hold) -> None:
         founding = Founding(
             self.grid,
             partition,
@@ -215,6 +216,7 @@ class _Restorer:
             new_id=self._new_id,
             random=self.random,
             report=lambda text: None,
+            hold=hold,
         )
         await founding.fence(self.now_ms())
         await founding.clear(Map.INBOX)
@@ -240,6 +242,7 @@ class _Restorer:
     async def _set_together(self, founding: Founding, group: dict[bytes, bytes]) -> None:
         attempt = 0
         while True:
+            await founding.hold()
             try:
                 await self.grid.set_together(Map.JOBS, founding.partition, group)
                 return
@@ -250,6 +253,7 @@ class _Restorer:
     async def _announce(self, founding: Founding) -> None:
         attempt = 0
         while True:
+            await founding.hold()
             try:
                 if await announce(self.grid, founding.partition, self.watermark) is not None:
                     return

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenure.scheduler.errors import TenureError
 from tenure.scheduler.jobtype import Job, JobType, Registry
+from tenure.scheduler.quiet import CONTROLLERS
 from tenure.scheduler.snapshots.coordinator import SnapshotOptions, take_snapshot
 from tenure.scheduler.snapshots.stores import open_store
 from tenure.scheduler.texts import told
@@ -24,6 +25,8 @@ class ScheduledSnapshots(Job):
     every_s: float = 0.0
     """0: not yet said."""
     keep: int = 0
+    within_s: float = 0.0
+    """How long each may take; 0: as long as one that is taken by hand."""
     formation: str = ""
     """The cluster that is snapshotted: one that is restored from it must not write to the same place unasked."""
     taken: int = 0
@@ -39,9 +42,9 @@ class ScheduledSnapshots(Job):
     """Why it takes no more."""
 
     def on_message(self, ctx: "Context", message: dict[str, Any]) -> None:
-        wish = float(message["every_s"]), int(message["keep"])
-        is_news = wish != (self.every_s, self.keep) or bool(self.stopped)
-        self.every_s, self.keep = wish
+        wish = float(message["every_s"]), int(message["keep"]), float(message.get("within_s", 0.0))
+        is_news = wish != (self.every_s, self.keep, self.within_s) or bool(self.stopped)
+        self.every_s, self.keep, self.within_s = wish
         if is_news:
             self.formation, self.stopped, self.error = _host(ctx).formation, "", ""
             ctx.wake_in(0)
@@ -56,7 +59,7 @@ class ScheduledSnapshots(Job):
             host.report(f"scheduled snapshots have stopped: {self.stopped}")
             return
         began_ms = host.now_ms()
-        options = SnapshotOptions(keep=self.keep)
+        options = SnapshotOptions(keep=self.keep, deadline_s=self.within_s or SnapshotOptions.deadline_s)
         try:
             taken = await take_snapshot(
                 host.grid, self.url, open_store(self.url), host.now_ms, options, formation=self.formation
@@ -80,7 +83,7 @@ def _host(ctx: "Context") -> Any:
     return ctx._turns.host
 
 
-JOB_TYPE = JobType("tenure-snapshots", ScheduledSnapshots)
+JOB_TYPE = JobType("tenure-snapshots", ScheduledSnapshots, application=CONTROLLERS)
 BUILT_IN = Registry(JOB_TYPE)
 
 

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 import tenure
-from tenure.scheduler.snapshots.stores import open_store
+from tenure.scheduler.client import GridClient
+from tenure.scheduler.grid.port import Grid
+from tenure.scheduler.snapshots import calls
+from tenure.scheduler.snapshots.claim import Claim
+from tenure.scheduler.snapshots.form import Manifest
+from tenure.scheduler.snapshots.stores import Memory, open_store
 from tests.api.jobs import Counter
 from tests.api.shell import Shell
 
@@ -22,13 +27,38 @@ async def _one_is_taken(client: tenure.Client) -> None:
 def test_a_restore_waits_for_members_as_long_as_it_was_told(shell: Shell) -> None:
     shell.before = _one_is_taken
     shell("restore", PLACE, "--timeout", "0", code=2)
-    assert "--timeout is 0" in shell.err
+    assert "for --timeout. Give it more than 0 seconds" in shell.err
     shell.silences = True
     shell("restore", PLACE, "--replace", "--timeout", "3", code=3)
     assert "was not known within 3 s; nothing was changed" in shell.err
     shell.silences = False
     (restored,) = shell("restore", PLACE, "--replace", "--timeout", "3", "--json")
     assert restored["jobs"] == 1
+
+
+async def _begin_to_restore(grid: Grid) -> None:
+    claim = Claim(grid, "after", replaces_jobs=True)
+    await claim.look()
+    await claim.take(Manifest("the-snapshot", 1, "f", 1, 4, [], 0, 0, 0, 0.0), 2)
+
+
+@pytest.mark.parametrize("command", ["jobs", "state a", "drain node-0", "wait default"])
+def test_a_restore_that_was_interrupted_is_what_commands_say(shell: Shell, command: str) -> None:
+    shell.before = lambda client: _begin_to_restore(client._home._value.grid)
+    shell(*command.split(), code=3)
+    assert "snapshot the-snapshot was being restored here, and nobody has gone on with that" in shell.err
+    assert "Run `tenure restore` again" in shell.err
+    assert "no node has run" not in shell.err
+
+
+def test_a_restore_that_begins_under_a_command_is_what_it_says(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def asked(client: GridClient, *_: Any, **__: Any) -> Any:
+        await _begin_to_restore(client.grid)
+        raise tenure.NotDone("no answer from partition 1.")
+
+    monkeypatch.setattr(GridClient, "command", asked)
+    shell("jobs", code=3)
+    assert "no answer from partition 1: snapshot the-snapshot was being restored here" in shell.err
 
 
 def test_what_is_no_place_for_snapshots_is_said(shell: Shell, tmp_path: Path) -> None:
@@ -61,10 +91,40 @@ def test_snapshots_are_verified_and_exported_by_clients_and_commands_alike(shell
     assert count == 1
     assert shell("snapshots", "verify", str(tmp_path / "place"), "--json") == [verified]
     assert shell("snapshots", "export", str(tmp_path / "place"), "--json") == lines
+    file = tmp_path / "jobs.jsonl"
+    before = file.read_text()
+    shell("snapshots", "export", str(tmp_path / "place"), "nonsense", "--to", str(file), code=1)
+    assert file.read_text() == before, "an export that fails leaves the one before"
+    file.write_text("")
+    shell("snapshots", "export", str(tmp_path / "place"), "--to", str(file))
+    assert file.read_text() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["jobs.jsonl", "place"]
     for pack in (tmp_path / "place" / "packs").rglob("*-0"):
         pack.write_bytes(b"")
     (damaged,) = shell("snapshots", "verify", str(tmp_path / "place"), "--json", code=1)
     assert not damaged["whole"]
+
+
+def test_how_long_a_snapshot_may_take_can_be_said(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = "memory:snapshot-commands-within"
+    told: list[Any] = []
+    schedule = calls.schedule_snapshots
+
+    async def noted(client: GridClient, *arguments: Any, **options: Any) -> str:
+        id = await schedule(client, *arguments, **options)
+        told.append(await client.state(id))
+        return id
+
+    monkeypatch.setattr(calls, "schedule_snapshots", noted)
+    shell("snapshot", place, "--every", "1h", "--within", "1200")
+    shell("snapshot", place, "--every", "1h")
+    assert [state["within_s"] for state in told] == [1200.0, 0.0]
+    store = open_store(place)
+    assert isinstance(store, Memory)
+    store.slow_s = 5.0
+    shell("snapshot", place, "--within", "3", code=1)
+    assert "No snapshot was taken within 3 s" in shell.err
+    shell("snapshot", place, "--within", "0", code=2)
 
 
 def test_older_snapshots_that_stay_are_no_reason_to_say_that_there_is_none(shell: Shell) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 
@@ -14,6 +15,7 @@ from tenure.scheduler.fences import INCARNATION_MAX
 from tenure.scheduler.snapshots import restoring
 from tenure.scheduler.snapshots.catalog import Catalog
 from tenure.scheduler.snapshots.export import lines
+from tenure.scheduler.snapshots.schedule import JOB_TYPE
 from tenure.scheduler.snapshots.stores import Memory, open_store
 from tenure.testing import Cluster
 from tests.api.jobs import Counter, Script, step
@@ -441,6 +443,29 @@ async def test_scheduled_snapshots_survive_their_owner_and_keep_so_many(in_virtu
         assert (await client.snapshots(place))[-1]["incarnation"] == 2
 
 
+async def test_how_long_scheduled_snapshots_may_take_is_stored_with_them(in_virtual_time: None, place: str) -> None:
+    store_of(place).slow_s = 5.0
+    async with another(nodes=1) as (_, client):
+        id = await client.schedule_snapshots(place, every_s=10, within_s=3)
+        await trio.sleep(8)
+        state = (await client.describe(id))["state"]
+        assert (state["taken"], state["within_s"]) == (0, 3.0)
+        assert "No snapshot was taken within 3 s" in state["error"]
+        await client.schedule_snapshots(place, every_s=10, within_s=400, timeout_s=60)
+        await trio.sleep(400)
+        state = (await client.describe(id))["state"]
+        assert (state["taken"] > 0, state["within_s"], state["error"]) == (True, 400.0, "")
+        # Older clients name no limit: then there is the usual one.
+        await client.ask(id, {"every_s": 10, "keep": 0}, timeout_s=400)
+        assert (await client.describe(id))["state"]["within_s"] == 0
+
+
+def test_schedules_of_older_versions_are_read() -> None:
+    stored = msgspec.msgpack.encode({"url": "/backups", "every_s": 60.0, "keep": 3, "taken": 7})
+    job = JOB_TYPE.load(stored, 1)
+    assert (job.every_s, job.keep, job.taken, job.within_s) == (60.0, 3, 7, 0.0)
+
+
 async def test_what_can_not_be_deleted_does_not_make_scheduled_snapshots_more_frequent(
     in_virtual_time: None, place: str
 ) -> None:
@@ -574,6 +599,10 @@ async def test_mistakes_are_named(in_virtual_time: None, place: str) -> None:
             await client.snapshot(place, keep=-1)
         with pytest.raises(tenure.Mistake):
             await client.schedule_snapshots(place, every_s=0)
+        with pytest.raises(tenure.Mistake, match="more than 0 seconds"):
+            await client.schedule_snapshots(place, every_s=1, within_s=0)
+        with pytest.raises(tenure.Mistake, match="more than 0 seconds"):
+            await client.snapshot(place, timeout_s=0)
         with pytest.raises(tenure.UnknownSnapshot, match="no snapshot here"):
             await client.restore(place)
         await client.snapshot(place)

@@ -1,16 +1,18 @@
 """Commands for snapshots: take, schedule, list, verify, export, restore."""
 
 import re
+import sys
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import cyclopts
 from cyclopts import Parameter
 
-from tenure.cli.connection import checked_timeout_s, connected, connected_grid
+from tenure.cli.connection import connected, connected_grid
 from tenure.cli.ends import Exit, Usage
-from tenure.cli.options import USUAL_CONNECTION, USUAL_OUTPUT, Connection, Output
+from tenure.cli.options import USUAL_CONNECTION, USUAL_OUTPUT, Connection, Limit, Output
 from tenure.cli.show import as_json, counted, moment, print_json, print_table, say
 
 __all__ = ["app", "restore", "snapshot"]
@@ -26,6 +28,7 @@ def snapshot(
     *,
     every: str | None = None,
     keep: int = 0,
+    within: Limit = None,
     stop: Flag = False,
     connection: Connection = USUAL_CONNECTION,
 ) -> int:
@@ -39,6 +42,8 @@ def snapshot(
         Take one now and again after so long, like 30m or 1d: by a job, whoever comes and goes.
     keep
         Keep so many there, the newest; 0: all.
+    within
+        Seconds that it may take, with --every each of them: one that takes longer is given up. 600, unless given.
     stop
         Take no more by schedule. Those that are there stay.
     """
@@ -46,13 +51,13 @@ def snapshot(
     if stop and every:
         raise Usage("Say --every to begin or --stop to end, not both.")
     if every or stop:
-        return _schedule(where, _seconds(every) if every else 0.0, keep, connection)
+        return _schedule(where, _seconds(every) if every else 0.0, keep, within, connection)
 
     async def run() -> dict[str, Any]:
         from tenure.scheduler.snapshots import calls
 
         async with connected(connection) as client:
-            return await calls.snapshot(client, where, keep=keep)
+            return await calls.snapshot(client, where, keep=keep, deadline_s=within)
 
     taken = _run(run)
     if connection.json:
@@ -67,14 +72,14 @@ def snapshot(
     return Exit.FAILED if not_deleted else Exit.DONE
 
 
-def _schedule(url: str, every_s: float, keep: int, connection: Connection) -> int:
+def _schedule(url: str, every_s: float, keep: int, within: float | None, connection: Connection) -> int:
     async def run() -> str:
         from tenure.scheduler.snapshots import calls
         from tenure.scheduler.snapshots.schedule import job_of
 
         async with connected(connection) as client:
             if every_s:
-                return await calls.schedule_snapshots(client, url, every_s=every_s, keep=keep)
+                return await calls.schedule_snapshots(client, url, every_s=every_s, keep=keep, within_s=within)
             await calls.unschedule_snapshots(client, url)
             return job_of(url)
 
@@ -117,7 +122,7 @@ def restore(
         from tenure.scheduler.snapshots.restoring import RestoreOptions, restore_snapshot
         from tenure.scheduler.snapshots.stores import open_store
 
-        options = RestoreOptions(name=name, replace=replace, answer_s=checked_timeout_s(connection))
+        options = RestoreOptions(name=name, replace=replace, answer_s=connection.timeout)
         async with connected_grid(connection) as grid:
             result = await restore_snapshot(grid, open_store(where), wall_clock_ms, options)
         return msgspec.structs.asdict(result)
@@ -217,18 +222,15 @@ def export(url: str, name: str = "", /, *, to: Path | None = None, output: Outpu
     """
 
     async def run() -> int:
+        from tenure.clients.exports import replaced
         from tenure.scheduler.snapshots import calls
 
         count = 0
-        # Read and written line by line: no other task waits for this one.
-        file = to.open("w") if to is not None else None
-        try:
+        with replaced(to) if to is not None else nullcontext(sys.stdout) as file:
+            # Read and written line by line: no other task waits for this one.
             async for line in calls.exported(location(url), name):
                 count += 1
                 print(as_json(line), file=file)
-        finally:
-            if file is not None:
-                file.close()
         return count
 
     count = _run(run)

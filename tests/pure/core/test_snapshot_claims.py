@@ -7,14 +7,14 @@ import pytest
 import trio
 from msgspec import Raw
 
-from tenure.scheduler.cluster import MARKER, find_or_form
+from tenure.scheduler.cluster import ALIVE_S, MARKER, Cluster, find, find_or_form
 from tenure.scheduler.errors import NotDone
 from tenure.scheduler.grid.memory import MemoryCluster
 from tenure.scheduler.grid.port import Entry, Grid, Map, Unknown
-from tenure.scheduler.snapshots.claim import Claim
+from tenure.scheduler.snapshots.claim import HELD_S, Claim
 from tenure.scheduler.snapshots.errors import NotRestorable
 from tenure.scheduler.snapshots.form import Manifest
-from tenure.scheduler.wire import Definition, encode
+from tenure.scheduler.wire import Definition, decode, encode
 
 MANIFEST = Manifest("n", 1, "f", 1, 3, [], 0, 0, 0, 0.0)
 
@@ -147,3 +147,104 @@ async def test_what_could_not_be_given_back_is_said(autojump_clock: Any, monkeyp
     silences.from_scan = {"scan": 1, "replace_if_same": float("inf")}
     with pytest.raises(NotDone, match="which keeps nodes out: run `tenure restore` again"):
         await claim.settle()
+
+
+async def marker_of(grid: Grid) -> Cluster:
+    return decode(await grid.get(Map.NODES, 0, MARKER) or b"", Cluster)
+
+
+async def test_it_ends_also_where_its_last_beat_was_cut_short(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = MemoryCluster(partitions=3).connect()
+    await find_or_form(grid, "before")
+    claim = await taken(grid, replaces_jobs=True)
+    await settle_to_the_end(claim)
+    replace_if_same, moved = grid.replace_if_same, trio.Event()
+
+    async def never_answered(*args: Any, **options: Any) -> bool:
+        await replace_if_same(*args, **options)
+        moved.set()
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with trio.open_nursery() as nursery:
+        monkeypatch.setattr(grid, "replace_if_same", never_answered)
+        nursery.start_soon(claim.keep)
+        await moved.wait()
+        nursery.cancel_scope.cancel()
+    monkeypatch.setattr(grid, "replace_if_same", replace_if_same)
+    await claim.end()
+    assert (await marker_of(grid)).formed
+    assert not (await marker_of(grid)).restoring
+
+
+async def settle_to_the_end(claim: Claim) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(claim.keep)
+        await claim.settle()
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("replaces_jobs", [True, False])
+async def test_one_that_was_killed_before_all_had_noticed_leaves_jobs_to_be_asked_for(
+    autojump_clock: Any, replaces_jobs: bool
+) -> None:
+    grid = MemoryCluster(partitions=3).connect()
+    await find_or_form(grid, "before")
+    await taken(grid, replaces_jobs=replaces_jobs)  # and killed
+    await grid.set(Map.JOBS, 1, b"new", encode(Definition("t", Raw(b"\x80"), 1, 1, "running")))
+    with pytest.raises(NotRestorable, match=r"'new' for one.*snapshot n was interrupted here.*--replace"):
+        await taken(grid)
+    again = await taken(grid, replaces_jobs=True)
+    await settle_to_the_end(again)
+    assert (await marker_of(grid)).settled
+
+
+async def test_what_comes_before_all_have_noticed_is_kept_also_by_who_follows_one_that_was_killed(
+    autojump_clock: Any,
+) -> None:
+    grid = MemoryCluster(partitions=3).connect()
+    await find_or_form(grid, "before")
+    await taken(grid)
+    again = await taken(grid)
+    await grid.set(Map.JOBS, 1, b"new", encode(Definition("t", Raw(b"\x80"), 1, 1, "running")))
+    with pytest.raises(NotRestorable, match="'new'"):
+        await again.settle()
+
+
+async def test_one_that_was_killed_while_it_wrote_is_followed_unasked(autojump_clock: Any) -> None:
+    grid = MemoryCluster(partitions=3).connect()
+    await find_or_form(grid, "before")
+    await settle_to_the_end(await taken(grid, replaces_jobs=True))  # and killed
+    await grid.set(Map.JOBS, 1, b"half", encode(Definition("t", Raw(b"\x80"), 1, 1, "running")))
+    await taken(grid)  # and killed: what is here is half written all the same
+    again = await taken(grid)
+    await settle_to_the_end(again)
+    await again.end()
+    formed = await find(grid)
+    assert formed is not None
+    assert not formed.settled
+
+
+async def test_nothing_is_written_while_it_is_not_known_to_be_ours(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = MemoryCluster(partitions=3).connect()
+    await find_or_form(grid, "before")
+    claim = await taken(grid, replaces_jobs=True)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(claim.keep)
+        await trio.sleep(20)
+        with trio.fail_after(0):
+            await claim.hold()
+        silences = Silences(grid, monkeypatch)
+        silences.left["replace_if_same"] = float("inf")
+        await trio.sleep(HELD_S + 1.5)
+        with trio.move_on_after(ALIVE_S) as held:
+            await claim.hold()
+        assert held.cancelled_caught
+        silences.left.clear()
+        with trio.fail_after(3):
+            await claim.hold()
+        nursery.cancel_scope.cancel()

@@ -12,18 +12,19 @@ from msgspec.structs import replace
 
 from tenure.listeners import listening
 from tenure.scheduler.client import GridClient, open_client
-from tenure.scheduler.cluster import find_or_form
+from tenure.scheduler.cluster import MARKER, Cluster, find_or_form
 from tenure.scheduler.grid.memory import MemoryCluster
-from tenure.scheduler.grid.port import Map
+from tenure.scheduler.grid.port import Grid, Map, Unknown
 from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import Job, JobType, Registry
 from tenure.scheduler.node import Node
 from tenure.scheduler.snapshots.catalog import Catalog
 from tenure.scheduler.snapshots.coordinator import SnapshotOptions, Taken, take_snapshot
 from tenure.scheduler.snapshots.desk import COORDINATOR_GONE_S
-from tenure.scheduler.snapshots.errors import SnapshotFailed
+from tenure.scheduler.snapshots.errors import NotRestorable, SnapshotFailed, SnapshotUnderWay
 from tenure.scheduler.snapshots.form import manifest_path
 from tenure.scheduler.snapshots.request import CUT, REQUEST, Cut, Phase, Request
+from tenure.scheduler.snapshots.restoring import RestoreOptions, restore_snapshot
 from tenure.scheduler.snapshots.stores import Memory, Stored, open_store
 from tenure.scheduler.wire import decode, encode
 
@@ -215,3 +216,146 @@ async def test_nodes_of_versions_without_snapshots_are_waited_out(autojump_clock
             await here.take(deadline_s=1)
         await here.grid.delete(Map.NODES, 0, b"node/old")
         assert (await here.take()).jobs == 1
+
+
+async def test_it_ends_also_where_its_last_beat_was_cut_short(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world() as here:
+        here.store.slow_s = 5.0
+        replace_if_same = here.grid.replace_if_same
+        silenced: list[bytes] = []
+
+        async def never_answered(map: Map, partition: int, key: bytes, old: bytes, new: bytes, **options: Any) -> bool:
+            done = await replace_if_same(map, partition, key, old, new, **options)
+            if key == REQUEST and decode(old, Request).phase == decode(new, Request).phase == Phase.COLLECTING:
+                silenced.append(new)
+                await trio.sleep_forever()
+            return done
+
+        monkeypatch.setattr(here.grid, "replace_if_same", never_answered)
+        await here.take()
+        assert silenced
+        assert decode(await here.grid.get(Map.NODES, 0, REQUEST) or b"", Request).phase == Phase.ENDED
+
+
+async def let_another_restore(grid: Grid, *, ended: bool) -> None:
+    """As far as the marker is concerned."""
+    before = decode(await grid.get(Map.NODES, 0, MARKER) or b"", Cluster)
+    restoring = "" if ended else "another"
+    after = replace(before, formation="another", formed=ended, restoring=restoring, replaces=before.formation)
+    await grid.set(Map.NODES, 0, MARKER, encode(after))
+
+
+@pytest.mark.parametrize("ended", [True, False])
+async def test_one_that_is_under_way_fails_where_a_snapshot_is_restored(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    async with world() as here:
+        files = here.store.files
+
+        async def restore_before_they_are_seen(folder: str) -> list[Stored]:
+            if folder == "packs":
+                await let_another_restore(here.grid, ended=ended)
+            return await files(folder)
+
+        monkeypatch.setattr(here.store, "files", restore_before_they_are_seen)
+        with pytest.raises(SnapshotFailed, match="is another cluster now" if ended else "or it is being restored"):
+            await here.take(keep=1)
+        monkeypatch.undo()
+        assert await Catalog(here.store).names() == []
+
+
+async def test_a_restore_ends_at_once_what_is_under_way(autojump_clock: Any) -> None:
+    async with world() as here:
+        here.store.slow_s = 50.0
+
+        async def take() -> None:
+            with pytest.raises(SnapshotFailed, match="or it is being restored"):
+                await here.take()
+
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(take)
+                await trio.sleep(2)
+                await let_another_restore(here.grid, ended=False)
+
+
+class SlowManifests(Memory):
+    """Once a manifest is being written, it is waited for."""
+
+    async def write(self, path: str, content: bytes) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(25)
+            await super().write(path, content)
+
+
+@pytest.mark.parametrize("deadline_s", [600.0, 10.0])
+async def test_it_lives_while_its_manifest_is_being_written(autojump_clock: Any, deadline_s: float) -> None:
+    async with world() as here:
+        elsewhere = SlowManifests()
+        elsewhere.content = here.store.content
+        taken: list[Taken] = []
+
+        async def take() -> None:
+            options = SnapshotOptions(deadline_s=deadline_s)
+            taken.append(await take_snapshot(here.grid, here.url, elsewhere, here.client.now_ms, options))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take)
+            if deadline_s > 25:
+                await trio.sleep(8)
+                with pytest.raises(SnapshotUnderWay):
+                    await here.take()
+        [(manifest, _)] = taken
+        assert await Catalog(here.store).names() == [manifest.name]
+
+
+class CutOff:
+    """Members that one restorer does not reach once it has begun to write definitions; its beats least of all."""
+
+    def __init__(self, grid: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.answered, self.beats_answered = trio.Event(), trio.Event(), trio.Event()
+        set_together, replace_if_same = grid.set_together, grid.replace_if_same
+
+        async def silent_set_together(*args: Any, **options: Any) -> None:
+            self.begun.set()
+            if not self.answered.is_set():
+                await trio.sleep(0.1)
+                raise Unknown("cut off")
+            await set_together(*args, **options)
+
+        async def silent_replace(*args: Any, **options: Any) -> bool:
+            if self.begun.is_set():
+                await self.beats_answered.wait()
+            return await replace_if_same(*args, **options)
+
+        monkeypatch.setattr(grid, "set_together", silent_set_together)
+        monkeypatch.setattr(grid, "replace_if_same", silent_replace)
+
+
+async def test_a_restorer_that_was_cut_off_writes_nothing_into_what_another_has_restored(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world() as here:
+        first = await here.take()
+        await here.client.defining.schedule("plain", "b", {})
+        second = await here.take()
+        cluster = MemoryCluster(partitions=3)
+        silent, grid = cluster.connect(), cluster.connect()
+        cut_off = CutOff(silent, monkeypatch)
+
+        async def restore() -> None:
+            options = RestoreOptions(name=second.name)
+            with pytest.raises(NotRestorable, match="another has taken over"):
+                await restore_snapshot(silent, here.store, here.client.now_ms, options)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(restore)
+            await cut_off.begun.wait()
+            await restore_snapshot(grid, here.store, here.client.now_ms, RestoreOptions(name=first.name))
+            cut_off.answered.set()
+            await trio.sleep(5)
+            cut_off.beats_answered.set()
+        keys = [entry.key for n in range(3) async for page in grid.scan(Map.JOBS, n) for entry in page]
+        assert keys == [b"a"]
