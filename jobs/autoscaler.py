@@ -11,23 +11,26 @@ As all jobs it survives its owner. The nodes that it has started are activities 
 the node that the autoscaler happens to be on, is started again if it fails, and drains when it is cancelled.
 """
 
-from typing import Any, NamedTuple
+from copy import copy
+from typing import Any, NamedTuple, get_type_hints
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 
 from tenure.jobs.autoscaling import Decision, Marks, Memory, Seen, decide
-from tenure.jobs.spawning import filled_in
+from tenure.jobs.spawning import SPAWNED_BY, filled_in
 from tenure.scheduler.activities_wire import ActivityEvent
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.context import Context
 from tenure.scheduler.errors import Mistake
 from tenure.scheduler.jobtype import Job, Retry, job
+from tenure.scheduler.quiet import CONTROLLERS
 
 __all__ = ["Autoscaler", "Change"]
 
 CHANGES_KEPT_MAX = 20
 NAME = "{name}"
 NODES = "{nodes}"
+STARTING = ("spawn", "command", "cwd", "env")
 
 
 class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,12 +51,15 @@ class _Own(NamedTuple):
     """They were told to go, and may be seen for a while yet."""
 
 
-@job("autoscaler", misfire="run_once")
+@job("autoscaler", misfire="run_once", application=CONTROLLERS)
 class Autoscaler(Job, kw_only=True):
     """Looks at the load of all nodes, and has more or fewer of them. Give it `spawn` or `command`.
 
-    It ends only nodes that it has started. Removed, it ends all of these. A message `{"nodes_max": 12}` changes a mark,
-    or several.
+    It ends only nodes that it has started. Removed, it ends all of these. While all nodes are shut down it changes
+    nothing; with the next node it goes on.
+
+    A message `{"nodes_max": 12}` changes a mark, or several; or, for nodes that are started from then on, `spawn`,
+    `command`, `cwd` and `env`. What makes no sense is answered `{"refused": …}`, and changes nothing.
     """
 
     spawn: list[str] = []
@@ -105,17 +111,35 @@ class Autoscaler(Job, kw_only=True):
         self._check()
         ctx.wake_in(self.look_every_s)
 
-    def on_message(self, ctx: Context, message: dict[str, int | float]) -> dict[str, Any]:
-        if unknown := message.keys() - set(Marks.__struct_fields__):
-            raise Mistake(f"an autoscaler has no mark {min(unknown)!r}; there are {', '.join(Marks.__struct_fields__)}")
-        for name, value in message.items():
+    def on_message(self, ctx: Context, message: dict[str, Any]) -> dict[str, Any]:
+        """Whoever sent a mistake hears of it, and the autoscaler goes on."""
+        try:
+            wanted = self._wanted(message)
+        except (Mistake, ValidationError) as error:
+            return {"refused": str(error)}
+        for name, value in wanted.items():
             setattr(self, name, value)
-        self._check()
-        return {name: getattr(self, name) for name in Marks.__struct_fields__}
+        told = (*Marks.__struct_fields__, *(name for name in STARTING if name in wanted))
+        return {name: getattr(self, name) for name in told}
+
+    def _wanted(self, message: dict[str, Any]) -> dict[str, Any]:
+        known = (*Marks.__struct_fields__, *STARTING)
+        if unknown := message.keys() - set(known):
+            raise Mistake(f"an autoscaler has no mark {min(unknown)!r}; there are {', '.join(known)}")
+        types = get_type_hints(type(self))
+        wanted = {name: convert(value, types[name]) for name, value in message.items()}
+        tried = copy(self)
+        for name, value in wanted.items():
+            setattr(tried, name, value)
+        tried._check()
+        return wanted
 
     def on_timeout(self, ctx: Context) -> None:
         ctx.wake_in(self.look_every_s)
         own = self._own(ctx)
+        if any(node.holds for node in ctx.nodes):
+            self.memory = Memory(changed_s=ctx.now.timestamp())
+            return
         nodes = [node for node in ctx.nodes if not node.draining and node.name not in own.leaving]
         seen = self._seen(ctx, nodes, own)
         self.memory, decision = decide(self._marks(), self.memory, seen)
@@ -161,7 +185,8 @@ class Autoscaler(Job, kw_only=True):
         self.awaited = {
             name: min(now_s, self.awaited.get(name, now_s))
             for name, status in ctx.activities.items()
-            if status == "wanted" or (status == "running" and name in self.awaited and name not in names)
+            if (status == "wanted" and name.startswith(f"{ctx.id}-"))  # no run of a `command` that it had before
+            or (status == "running" and name in self.awaited and name not in names)
         }
         for name, since_s in list(self.awaited.items()):
             if name not in names and now_s - since_s > self.start_s:
@@ -186,7 +211,7 @@ class Autoscaler(Job, kw_only=True):
 
     def _run(self, ctx: Context, nodes: int) -> str:
         self.started += 1
-        work = self._work(filled_in(self.command, {"nodes": str(nodes)}))
+        work = self._work(ctx, filled_in(self.command, {"nodes": str(nodes)}))
         ctx.start_activity(f"change-{self.started}", work, timeout_s=self.start_s)
         return f"to {nodes} nodes"
 
@@ -195,7 +220,7 @@ class Autoscaler(Job, kw_only=True):
         for _ in range(count):
             self.started += 1
             name = f"{ctx.id}-{self.started}"
-            work = self._work(filled_in(self.spawn, {"name": name}))
+            work = self._work(ctx, filled_in(self.spawn, {"name": name}))
             ctx.start_activity(name, work, retry=Retry(first_delay_s=1.0), cancel_deadline_s=self.drain_s)
             self.awaited[name] = ctx.now.timestamp()
             names.append(name)
@@ -207,8 +232,9 @@ class Autoscaler(Job, kw_only=True):
             ctx.cancel_activity(name)
         return f"ended {', '.join(leaving)}"
 
-    def _work(self, argv: list[str]) -> dict[str, Any]:
-        return {"argv": argv, "cwd": self.cwd, "env": self.env}
+    def _work(self, ctx: Context, argv: list[str]) -> dict[str, Any]:
+        # An upgrade that goes on meanwhile takes no node for its own that says so.
+        return {"argv": argv, "cwd": self.cwd, "env": {**self.env, SPAWNED_BY: f"autoscaler {ctx.id}"}}
 
     def _note(self, ctx: Context, why: str) -> None:
         """Once, as long as it is so."""

@@ -13,9 +13,12 @@ from tenure.jobs.folders import state_folder
 from tenure.jobs.reporting import OUTLIVES, REPORT_FD, RUN_FILE, RUN_TAG
 from tenure.scheduler.errors import HookFailed, Mistake
 
-__all__ = ["Spawned", "filled_in", "run_hook", "spawned_by", "split"]
+__all__ = ["SPAWNED_BY", "Spawned", "filled_in", "run_hook", "spawned_by", "split"]
 
 CLUSTER_VARIABLE = "TENURE_CLUSTER"
+SPAWNED_BY = "TENURE_SPAWNED_BY"
+"""Tells a node who started it; the node tells all. A node takes it out of its environment, so that it is nobody's who
+is started by what the node runs."""
 LAST_WORDS_CHARS = 500
 HOOK_TIMEOUT_S = 120.0
 
@@ -27,7 +30,7 @@ _running: "list[subprocess.Popen[bytes]]" = []
 class Spawned:
     """A process that runs on its own: ending is its own business."""
 
-    def __init__(self, command: Sequence[str], cluster: str, log_file: Path) -> None:
+    def __init__(self, command: Sequence[str], cluster: str, log_file: Path, token: str = "") -> None:
         self.command, self.log_file = list(command), log_file
         log_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with log_file.open("ab") as log:
@@ -37,7 +40,7 @@ class Spawned:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=_released(_environment(cluster)),
+                env=_released(_environment(cluster, token)),
             )
         self.pid = self._process.pid
         _running.append(self._process)
@@ -51,13 +54,16 @@ class Spawned:
         return self.log_file.read_text(errors="replace").strip()[-LAST_WORDS_CHARS:]
 
 
-async def spawned_by(command: Sequence[str], cluster: str, log_folder: Path | None = None) -> Spawned:
-    """Start a process; `{name}` in its arguments becomes a name that no other one has."""
+async def spawned_by(
+    command: Sequence[str], cluster: str, log_folder: Path | None = None, token: str = ""
+) -> Spawned:
+    """Start a process; `{name}` in its arguments becomes a name that no other one has. A node that comes of it says the
+    `token`, if it is of this machine, and of a version that knows how."""
     name = f"node-{secrets.token_hex(3)}"
     argv = filled_in(command, {"name": name, "cluster": cluster})
     log_file = (log_folder or state_folder() / "nodes") / f"{name}.log"
     try:
-        return await trio.to_thread.run_sync(Spawned, argv, cluster, log_file)
+        return await trio.to_thread.run_sync(Spawned, argv, cluster, log_file, token)
     except OSError as error:
         raise Mistake(f"{argv[0]} can't be started: {error.strerror or error}") from error
 
@@ -106,8 +112,8 @@ def filled_in(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
     return filled
 
 
-def _environment(cluster: str) -> dict[str, str]:
-    return {**os.environ, CLUSTER_VARIABLE: cluster}
+def _environment(cluster: str, token: str = "") -> dict[str, str]:
+    return {**os.environ, CLUSTER_VARIABLE: cluster, SPAWNED_BY: token}
 
 
 def _released(environment: dict[str, str]) -> dict[str, str]:

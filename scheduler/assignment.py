@@ -76,6 +76,10 @@ class NodeInfo(Struct, frozen=True):
     """Can it take part in a snapshot? Versions before snapshots can't."""
     late_s: float = 0.0
     """How late its heartbeats were of late."""
+    holds: bool | None = None
+    """Has it heard that all nodes are to go (see `orders`)? None: its version hears nothing of that."""
+    spawned_by: str = ""
+    """What the command said that started it (see `tenure.jobs.spawning`). Empty: nothing, or its version can't tell."""
 
 
 class Assignment(Struct, frozen=True):

@@ -17,6 +17,8 @@ from tenure.scheduler.wire import Head, decode, encode
 __all__ = ["Cluster", "find_or_form"]
 
 MARKER = b"cluster"
+ALIVE_S = 10.0
+"""A marker that says that somebody restores, and has not moved for so long, is of one who was interrupted."""
 AT_ONCE_MAX = 32
 
 
@@ -37,6 +39,8 @@ class Cluster(Struct, frozen=True):
     """The cluster that was here before a snapshot was restored: its nodes go on with this one."""
     restored: str = ""
     """The snapshot that this cluster was made of."""
+    settled: bool = False
+    """All who were here have noticed that it is being restored: writing may have begun. Older versions don't say so."""
 
 
 async def find_or_form(grid: Grid, name: str, *, deadline_s: float = 30.0, retry_s: float = 0.1) -> Cluster:

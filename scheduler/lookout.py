@@ -9,7 +9,7 @@ from tenure.scheduler.cluster import MARKER, Cluster
 from tenure.scheduler.errors import TenureError
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.host import Host
-from tenure.scheduler.orders import order_key
+from tenure.scheduler.orders import HOLD, leave_key, order_key
 from tenure.scheduler.snapshots.request import REQUEST
 from tenure.scheduler.wire import decode
 
@@ -48,6 +48,8 @@ class Seen(NamedTuple):
     """What others want of this node."""
     request: bytes | None
     """The snapshot that is wanted."""
+    holds: bool
+    """All nodes are to hold."""
 
 
 class Lookout:
@@ -67,7 +69,8 @@ class Lookout:
     async def look(self) -> Seen:
         """See who is alive: whose beat has moved within `gone_after_s` of our own clock. Raises `GridError`."""
         nodes: dict[str, NodeInfo] = {}
-        cluster, order, request, orders = None, None, None, order_key(self.host.node)
+        cluster, order, leave, request, holds = None, None, None, None, False
+        orders, leaves = order_key(self.host.node), leave_key(self.host.node)
         async for page in self.grid.scan(Map.NODES, 0):
             for key, value in page:
                 if key.startswith(NODE_PREFIX):
@@ -79,8 +82,12 @@ class Lookout:
                     request = value
                 elif key == orders:
                     order = value
+                elif key == leaves:
+                    leave = value
+                elif key == HOLD:
+                    holds = True
         live, silent = self._judge(nodes)
-        return Seen(live, silent, cluster, order, request)
+        return Seen(live, silent, cluster, leave or order, request, holds)
 
     def _judge(self, nodes: dict[str, NodeInfo]) -> tuple[dict[str, NodeInfo], list[str]]:
         live, silent = {}, []

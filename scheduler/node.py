@@ -18,7 +18,7 @@ from tenure.scheduler.handoffs import Handoffs
 from tenure.scheduler.heard import Heard
 from tenure.scheduler.host import Host
 from tenure.scheduler.lookout import Lookout, Neighbours
-from tenure.scheduler.orders import Order, order_key
+from tenure.scheduler.orders import Order, leave_key, order_key
 from tenure.scheduler.presence import Presence
 from tenure.scheduler.serving import Serving
 from tenure.scheduler.tenure import Tenure
@@ -62,6 +62,8 @@ class Node:
         """It hands everything over, and takes nothing."""
         self.leaving = False
         """It ends when that is done."""
+        self.holds = False
+        """All nodes are to go: autoscalers change nothing."""
         self.told_to_leave = trio.Event()
         """Somebody wants this node to go (see `tenure.scheduler.orders`)."""
         self.refused: UnreadableFormat | None = None
@@ -72,6 +74,7 @@ class Node:
         self.handoffs = Handoffs(self)
         self._serving: dict[int, Serving] = {}
         host.live_nodes = lambda: tuple(self.nodes.values())
+        host.is_shut_down = lambda: self.holds and self.leaving
         self._disagreed = 0
         self._published = 0
         self._overruled_s = -math.inf
@@ -123,12 +126,14 @@ class Node:
         try:
             await self.presence.stop()
             if self.told_to_leave.is_set():
-                await self.grid.delete(Map.NODES, 0, order_key(self.host.node))
+                for key in (order_key(self.host.node), leave_key(self.host.node)):
+                    await self.grid.delete(Map.NODES, 0, key)
         except GridError:
             pass
 
     async def _see(self) -> None:
         seen = await self._lookout.look()
+        self.holds = seen.holds
         if seen.order is not None:
             self._heed(seen.order)
         if seen.request is not None and self.host.snapshots.hear(seen.request):

@@ -88,4 +88,6 @@ class Presence:
             unfit=tuple(self.host.unfit),
             cuts=True,
             late_s=self._late_s,
+            holds=self.node.holds,
+            spawned_by=self.host.spawned_by,
         )

@@ -29,16 +29,26 @@ class UpgradePlan(Struct, frozen=True, kw_only=True):
     left: list[str]
     at_ms: int
     touched_ms: int
+    step: list[str] = []
+    """Those that a step has begun to replace, also when some have gone since; empty between steps."""
+    token: str = ""
+    """What the nodes say that are started for them (see `Coming`)."""
 
     def touched(self, now_ms: int) -> "UpgradePlan":
         """Still at it."""
         return msgspec.structs.replace(self, touched_ms=now_ms)
 
+    def with_step(self, old: list[str], token: str) -> "UpgradePlan":
+        """These are being replaced."""
+        return msgspec.structs.replace(self, step=old, token=token)
+
     def with_replaced(self, old: list[str], new: list[str], now_ms: int) -> "UpgradePlan":
         """These have gone, and those have come."""
         pairs = dict(zip(old, [*new, *("" for _ in old)], strict=False))
         left = [node for node in self.left if node not in pairs]
-        return msgspec.structs.replace(self, replaced={**self.replaced, **pairs}, left=left, touched_ms=now_ms)
+        return msgspec.structs.replace(
+            self, replaced={**self.replaced, **pairs}, left=left, touched_ms=now_ms, step=[], token=""
+        )
 
 
 async def read_plan(grid: Grid) -> UpgradePlan | None:

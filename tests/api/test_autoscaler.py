@@ -54,7 +54,8 @@ async def test_it_starts_nodes_and_ends_them(cluster: Cluster, client: tenure.Cl
     with trio.fail_after(20):
         run = await cluster.launched()
     assert (run.kind, run.activity) == ("process", "node-1")
-    assert run.work == {"argv": ["serve", "--name", "node-1"], "cwd": "/srv", "env": {}}
+    env = {"TENURE_SPAWNED_BY": "autoscaler node"}
+    assert run.work == {"argv": ["serve", "--name", "node-1"], "cwd": "/srv", "env": env}
     await trio.sleep(10)
     assert (await client.state("node")).started == 1  # it waits for the one that is coming
     await cluster.add_node()
@@ -221,6 +222,61 @@ async def test_marks_can_be_changed(cluster: Cluster, client: tenure.Client) -> 
     await client.schedule(Autoscaler, id="auto", command=["scale", "{nodes}"], **MARKS)
     assert (await client.ask("auto", {"nodes_min": 3, "nodes_max": 5}))["nodes_max"] == 5
     assert (await cluster.launched()).work["argv"] == ["scale", "3"]
+
+
+async def activities(client: tenure.Client) -> dict[str, str]:
+    return {activity["name"]: activity["status"] for activity in (await client.describe("node"))["activities"]}
+
+
+async def test_what_starts_nodes_can_be_changed_and_those_that_are_there_stay(
+    cluster: Cluster, client: tenure.Client
+) -> None:
+    marks = {"nodes_min": 2, "nodes_max": 3, "fall_s": 600.0}
+    await client.schedule(Autoscaler, id="node", spawn=["old", "{name}"], cwd="/old", **marks)
+    await cluster.launched()
+    await cluster.add_node()
+    await trio.sleep(5)
+    changed = await client.ask("node", {"nodes_min": 3, "spawn": ["new", "{name}"], "cwd": "/new", "env": {"V": "2"}})
+    assert (changed["spawn"], changed["cwd"], changed["env"]) == (["new", "{name}"], "/new", {"V": "2"})
+    assert (changed["nodes_min"], "command" in changed) == (3, False)
+    run = await cluster.launched()
+    assert run.work["argv"] == ["new", "node-2"]
+    assert (run.work["cwd"], run.work["env"]["V"]) == ("/new", "2")
+    await cluster.add_node()
+    await trio.sleep(20)
+    assert await activities(client) == {"node-1": "running", "node-2": "running"}
+    assert await names(client) == ["node-0", "node-1", "node-2"]
+    # By a command from now on: what was started is no business of its any more, until it is removed.
+    changed = await client.ask("node", {"spawn": [], "command": ["scale", "{nodes}"], "nodes_min": 4, "nodes_max": 5})
+    assert (changed["spawn"], changed["command"]) == ([], ["scale", "{nodes}"])
+    assert (await cluster.launched()).work["argv"] == ["scale", "4"]
+    await trio.sleep(20)
+    assert await activities(client) == {"node-1": "running", "node-2": "running", "change-3": "running"}
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        ({"nodes_max": 5, "nodes_maxx": 1}, "has no mark 'nodes_maxx'; there are nodes_min, nodes_max"),
+        ({"nodes_max": 5, "spawn": ["tenure", "node", "app.py"]}, "must have {name} in it"),
+        ({"nodes_max": 5, "command": ["scale", "{nodes}"]}, "either a `spawn` or a `command`"),
+        ({"nodes_max": 5, "spawn": []}, "either a `spawn` or a `command`"),
+        ({"nodes_max": 5, "nodes_min": 6}, "1 <= nodes_min <= nodes_max, not 6 and 5"),
+        ({"nodes_max": 5, "cwd": 7}, "Expected `str`, got `int`"),
+        ({"nodes_max": "many"}, "Expected `int`, got `str`"),
+        ({"nodes_max": 5, "env": {"V": 2}}, "Expected `str`, got `int`"),
+    ],
+)
+async def test_a_change_that_makes_no_sense_is_refused_as_a_whole(
+    cluster: Cluster, client: tenure.Client, message: dict[str, Any], why: str
+) -> None:
+    await client.schedule(Autoscaler, id="auto", spawn=["old", "{name}"], **MARKS)
+    before = await client.state("auto")
+    assert why in (await client.ask("auto", message))["refused"]
+    after = await client.state("auto")
+    assert (after.nodes_max, after.spawn, after.command, after.cwd) == (before.nodes_max, ["old", "{name}"], [], "")
+    assert (await client.describe("auto"))["status"] == "running"
+    assert (await client.ask("auto", {"nodes_max": 5}))["nodes_max"] == 5
 
 
 @pytest.mark.parametrize(

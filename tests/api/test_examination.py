@@ -15,6 +15,8 @@ from tenure.scheduler.grid.memory import MemoryGrid
 from tenure.scheduler.grid.port import Map, Unknown
 from tenure.scheduler.jobtype import JobType, Registry, registry
 from tenure.scheduler.keys import HEAD, journal_key, partition_of
+from tenure.scheduler.snapshots.claim import Claim
+from tenure.scheduler.snapshots.form import Manifest
 from tenure.testing import Cluster
 from tests.api.jobs import Counter
 from tests.api.test_formats import backend_of
@@ -198,6 +200,18 @@ async def test_no_node_is_left(examine: Examine, cluster: Cluster) -> None:
     assert found["nodes"].finding.startswith("none is running")
     assert found["data"].standard is GOOD
     assert "jobs" not in found
+
+
+async def test_a_restore_that_was_interrupted(examine: Examine, grid: MemoryGrid) -> None:
+    claim = Claim(grid, "after", replaces_jobs=True)
+    await claim.look()
+    await claim.take(Manifest("the-snapshot", 1, "f", 1, PARTITIONS, [], 0, 0, 0, 0.0), 2)
+    found = await examine()
+    assert found["cluster"].standard is BAD
+    assert "snapshot the-snapshot was being restored here, and nobody has gone on" in found["cluster"].finding
+    assert "Run `tenure restore` again" in found["cluster"].next_step
+    assert found.keys() == {"writes", "cluster", "nodes", "job types"}
+    assert found["nodes"].finding.startswith("2: "), "they keep out, and are there"
 
 
 async def test_members_that_stop_answering(examine: Examine, grid: MemoryGrid, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,8 +48,9 @@ def test_a_bad_line_takes_no_other_with_it(shell: Shell, given: Given, topic: tu
         6: rb'{"to": "a", "message": 1, "id": "\ud800"}',
         7: rb'{"to": "a", "message": 1, "\ud800": 1}',
         8: b'{"to": "a", "message": 123456789012345678901234567890}',
+        9: b'{"to": "a", "message": 1, "id": "%s"}' % (b"x" * 501),
     }
-    given(*(bad.get(number, GOOD) for number in range(1, 10)), b"")
+    given(*(bad.get(number, GOOD) for number in range(1, 11)), b"")
     (told,) = shell("publish", *topic, "--json", code=Exit.FAILED)
     assert told["stored"] == 3
     assert {rejected["line"] for rejected in told["rejected"]} == bad.keys()

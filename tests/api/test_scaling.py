@@ -1,9 +1,12 @@
 """How much nodes have to do, and nodes that are told to leave."""
 
+from typing import Any
+
 import pytest
 import trio
 
 import tenure
+from tenure.clients import scaling
 from tenure.testing import Cluster
 from tests.api.jobs import Amount, Counter
 
@@ -66,6 +69,58 @@ async def test_a_node_that_is_told_to_leave_hands_over_and_ends(cluster: Cluster
         await client.remove_node("node-0")
     with pytest.raises(tenure.UnknownNode, match="there are node-0"):
         await client.remove_node("node-1")
+
+
+async def removed(client: tenure.Client, nodes: list[str], apart_s: float = 0.0) -> list[str]:
+    """Those that were refused."""
+    refused = []
+
+    async def remove(node: str, after_s: float) -> None:
+        await trio.sleep(after_s)
+        try:
+            await client.remove_node(node)
+        except tenure.Mistake as error:
+            refused.append(str(error))
+
+    async with trio.open_nursery() as nursery:
+        for n, node in enumerate(nodes):
+            nursery.start_soon(remove, node, n * apart_s)
+    return [error.partition(" is the last node")[0] for error in refused]
+
+
+@pytest.mark.parametrize("apart_s", [0.0, 0.1, 0.3, 0.45, 0.6])
+@pytest.mark.parametrize("first", [0, 1])
+async def test_of_two_nodes_that_are_told_to_leave_at_once_one_stays(
+    cluster: Cluster, client: tenure.Client, first: int, apart_s: float
+) -> None:
+    await client.schedule(Counter, id="c")
+    [refused] = await removed(client, [f"node-{first}", f"node-{1 - first}"], apart_s)
+    await trio.sleep(3)
+    [info] = await client.nodes()
+    assert (info.id, info.draining) == (refused, False)
+    assert await client.ask("c", Amount(1)) == 1
+
+
+@pytest.mark.tenure(nodes=4)
+async def test_of_all_nodes_that_are_told_to_leave_at_once_one_stays(cluster: Cluster, client: tenure.Client) -> None:
+    [refused] = await removed(client, [f"node-{n}" for n in range(4)])
+    assert [(info.id, info.draining) for info in await client.nodes()] == [(refused, False)]
+
+
+async def test_who_gives_up_before_a_node_is_told_to_leave_has_told_it_nothing(
+    cluster: Cluster, client: tenure.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def not_decided(*_: Any) -> bool:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(scaling, "_another_stays", not_decided)
+    with pytest.raises(tenure.NotDone, match="nobody can say whether node-1 was told to leave"):
+        await client.remove_node("node-1", timeout_s=2)
+    with trio.move_on_after(2) as given_up:
+        await client.remove_node("node-1")
+    assert given_up.cancelled_caught
+    await trio.sleep(3)
+    assert [(info.id, info.draining) for info in await client.nodes()] == [("node-0", False), ("node-1", False)]
 
 
 async def test_a_frozen_node_leaves_when_it_wakes_up(cluster: Cluster, client: tenure.Client) -> None:

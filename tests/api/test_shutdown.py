@@ -7,9 +7,12 @@ import pytest
 import trio
 
 import tenure
-from tenure.clients.quiescing import jobs_of
+from tenure.clients.quiescing import Timers, jobs_of
 from tenure.scheduler.grid.memory import Fault, Faults
+from tenure.scheduler.grid.port import Grid, Map
+from tenure.scheduler.orders import Order, give_order, leave_key, order_key
 from tenure.scheduler.sightings import OPEN
+from tenure.scheduler.wire import encode
 from tenure.testing import Cluster
 
 APP = "relay"
@@ -69,15 +72,48 @@ class Other(tenure.Job):
 class Timed(tenure.Job):
     """Wakes in an hour, unless time comes to its end before."""
 
+    every_s: int = 3600
     rung: list[str] = []
 
     def on_start(self, ctx: tenure.Context) -> None:
-        ctx.wake_in(3600)
+        ctx.wake_in(self.every_s)
 
     def on_timeout(self, ctx: tenure.Context) -> None:
         self.rung.append(ctx.event)
         ctx.send("relay-0", {"left": 4})
-        ctx.wake_in(3600)
+        ctx.wake_in(self.every_s)
+
+
+@tenure.job("quiet-witness", application="witnesses")
+class Witness(tenure.Job):
+    """Is there when the others are gone."""
+
+    told: list[str] = []
+
+    def on_message(self, ctx: tenure.Context, message: str) -> None:
+        self.told.append(message)
+
+
+@tenure.job("quiet-last", application=APP)
+class Last(tenure.Job):
+    """Says of itself what nobody can ask it any more."""
+
+    heard: int = 0
+
+    def on_start(self, ctx: tenure.Context) -> None:
+        ctx.wake_in(60)
+
+    def on_timeout(self, ctx: tenure.Context) -> None:
+        ctx.send("witness", "rang")
+        ctx.send(ctx.id, 1)
+        ctx.wake_in(60)
+
+    async def on_message(self, ctx: tenure.Context, message: int) -> None:
+        await trio.sleep(0.5)
+        self.heard += message
+
+    def on_stop(self, ctx: tenure.Context) -> None:
+        ctx.send("witness", f"stopped, had heard {self.heard}")
 
 
 FAILS: set[str] = set()
@@ -259,6 +295,40 @@ async def test_timers_are_kept_or_come_to_their_end_as_asked(cluster: Cluster, c
         await client.wait(APP, timers="drop")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("timers", "told"),
+    [("keep", ["stopped, had heard 0"]), ("fire", ["rang", "stopped, had heard 1"])],
+)
+@pytest.mark.tenure(nodes=2, partitions=7)
+async def test_timers_are_dropped_or_ring_before_their_jobs_are_taken_away(
+    cluster: Cluster, client: tenure.Client, timers: Timers, told: list[str]
+) -> None:
+    await client.schedule(Witness, id="witness")
+    await client.schedule_many([(Last, f"last-{n}", {}) for n in range(10)])
+    assert await client.undeploy(APP, timers=timers, timeout_s=60) == 10
+    await client.wait("witnesses")
+    assert sorted((await client.state("witness")).told) == sorted(told * 10)
+    await trio.sleep(100)  # what they had set anew is gone with them
+    assert len((await client.state("witness")).told) == len(told) * 10
+    assert await client.dead_letters() == []
+
+
+@pytest.mark.parametrize(("timers", "rung"), [("keep", 0), ("fire", 1)])
+@pytest.mark.tenure(nodes=2, partitions=7)
+async def test_timers_are_kept_or_ring_before_all_nodes_end(
+    cluster: Cluster, client: tenure.Client, timers: Timers, rung: int
+) -> None:
+    await relays(client)
+    await client.schedule_many([(Timed, f"timed-{n}", {"every_s": 60}) for n in range(10)])
+    assert await client.shutdown(timers=timers, timeout_s=60) == ["node-0", "node-1"]
+    assert await client.nodes() == []
+    await cluster.add_node()
+    assert {len((await client.state(f"timed-{n}")).rung) for n in range(10)} == {rung}
+    assert await total(client) == 10 * rung * 4, "what came of it is finished"
+    await trio.sleep(60)  # those that are kept, and those that were set anew, ring with the next node
+    assert {len((await client.state(f"timed-{n}")).rung) for n in range(10)} == {rung + 1}
+
+
 @pytest.mark.tenure(nodes=2, partitions=8)
 async def test_a_node_is_drained_and_then_stopped(cluster: Cluster, client: tenure.Client) -> None:
     await client.schedule_many([(Relay, f"relay-{n}", {}) for n in range(20)])
@@ -299,6 +369,51 @@ async def test_draining_can_be_given_up(cluster: Cluster, client: tenure.Client)
     assert {len(info.owned) for info in await client.nodes()} == {4}
     await client.wait("default")
     assert {(await client.state(f"slow-{n}")).done for n in range(16)} == {1}
+
+
+async def older_order(grid: Grid, node: str, order: Order) -> None:
+    """As versions before this one give them."""
+    await grid.set(Map.NODES, 0, order_key(node), encode(order), ttl_s=60)
+
+
+@pytest.mark.parametrize("give", [give_order, older_order])
+@pytest.mark.tenure(nodes=2, partitions=8)
+async def test_who_was_told_to_leave_leaves_also_when_its_drain_is_given_up(
+    cluster: Cluster, client: tenure.Client, give: Callable[[Grid, str, Order], Awaitable[None]]
+) -> None:
+    grid, waits = client._home._value.grid, trio.Event()
+
+    async def drain() -> None:
+        with pytest.raises(tenure.NotDone):
+            await client.drain("node-1", on_wait=lambda what: waits.set(), timeout_s=5)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(drain)
+        await waits.wait()
+        await cluster.pause(1)
+        await give(grid, "node-1", Order(leave=True))
+    await cluster.unpause(1)
+    await trio.sleep(5)
+    assert [info.id for info in await client.nodes()] == ["node-0"]
+    assert await grid.get_all(Map.NODES, 0, [order_key("node-1"), leave_key("node-1")]) == {}
+
+
+@pytest.mark.tenure(nodes=2, partitions=8)
+async def test_an_order_to_leave_stands_also_amid_another(
+    cluster: Cluster, client: tenure.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid: Any = client._home._value.grid
+    store = grid.set
+
+    async def store_late(*arguments: Any, **options: Any) -> None:
+        monkeypatch.undo()
+        await give_order(grid, "node-1", Order(leave=True))
+        await store(*arguments, **options)
+
+    monkeypatch.setattr(grid, "set", store_late)
+    await give_order(grid, "node-1", Order())
+    await trio.sleep(5)
+    assert [info.id for info in await client.nodes()] == ["node-0"]
 
 
 @tenure.job("quiet-slow")

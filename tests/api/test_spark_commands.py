@@ -41,7 +41,7 @@ def test_who_is_missing_is_said_when_the_time_is_over(
     shell("spark", *command.split(), "--timeout", "2", code=3)
     assert "no node is running" in shell.err
     shell("spark", *command.split(), "--timeout", "0", code=2)
-    assert "--timeout is 0" in shell.err
+    assert "for --timeout. Give it more than 0 seconds" in shell.err
 
 
 def test_the_application_that_is_named_is_loaded(shell: Shell) -> None:

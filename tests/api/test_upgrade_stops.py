@@ -9,7 +9,8 @@ import pytest
 import trio
 
 import tenure
-from tenure.clients import upgrading
+from tenure.clients import scaling, upgrading
+from tenure.clients.scaling import GRACE_S
 from tenure.clients.upgrading import plan_upgrade
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.grid.memory import Fault, Faults
@@ -34,6 +35,10 @@ class Fragile(tenure.Job):
 class Slow(tenure.Job):
     async def on_message(self, ctx: tenure.Context, message: float) -> None:
         await trio.sleep(message)
+
+
+async def nothing(*_: Any) -> None:
+    await trio.lowlevel.checkpoint()
 
 
 class Started:
@@ -61,21 +66,24 @@ class Upgraded:
         self.exit_code: int | None = None
         """What is started ends at once."""
         self.delay_s = 0.0
+        self.marks = True
+        """What is started says by whom."""
         self.started = 0
         self.at: dict[str, Callable[[], Any]] = {}
         """What happens at the first step whose text has this in it."""
         self.steps: list[str] = []
 
-    async def spawned(self, command: Sequence[str], address: str, log_folder: Path | None) -> Started:
+    async def spawned(self, command: Sequence[str], address: str, log_folder: Path | None, token: str) -> Started:
         self.started += 1
         if self.exit_code is None:
-            self.backend._nursery.start_soon(self._start)
+            self.backend._nursery.start_soon(self.start, token if self.marks else "", self.delay_s)
         await trio.lowlevel.checkpoint()
         return Started(self.exit_code)
 
-    async def _start(self) -> None:
-        await trio.sleep(self.delay_s)
-        await self.cluster.add_node()
+    async def start(self, token: str = "", delay_s: float = 0.0) -> None:
+        """A node comes, by whosever hand."""
+        await trio.sleep(delay_s)
+        self.backend._nodes[await self.cluster.add_node()].node.host.spawned_by = token
 
     def on_step(self, step: str) -> None:
         self.steps.append(step)
@@ -84,6 +92,14 @@ class Upgraded:
 
     async def run(self, command: Sequence[str] = COMMAND, **options: Any) -> dict[str, str]:
         return await self.client.upgrade(command, on_step=self.on_step, **options)
+
+    async def killed(self, at: str, **options: Any) -> None:
+        """The same, by a process that is killed at the first step whose text has this in it."""
+        with pytest.MonkeyPatch.context() as patch, trio.CancelScope() as killed:
+            patch.setattr(upgrading._Upgrade, "end", nothing)
+            self.at[at] = killed.cancel
+            await self.run(**options)
+        assert killed.cancelled_caught
 
     async def nodes(self) -> list[str]:
         return [node["id"] for node in (await self.client.scale())["nodes"]]
@@ -121,7 +137,7 @@ async def test_all_is_well(upgraded: Any) -> None:
         assert await it.nodes() == ["node-2", "node-3"]
         assert await read_plan(it.core.grid) is None
         # Each new node is watched for 3 s before an old one goes, and all once more at the end: not after each drain.
-        assert 9 < trio.current_time() - began_s < 16
+        assert 9 < trio.current_time() - began_s < 17
 
 
 async def test_jobs_that_fail_when_a_drain_has_moved_them_stop_the_next_step(upgraded: Any) -> None:
@@ -135,8 +151,8 @@ async def test_jobs_that_fail_when_a_drain_has_moved_them_stop_the_next_step(upg
         plan = await read_plan(it.core.grid)
         assert plan is not None
         assert (plan.left, plan.replaced) == (["node-1"], {"node-0": "node-2"})
-        # Seen by somebody: the same again goes on with what is left.
-        assert await it.run() == {"node-0": "node-2", "node-1": "node-4"}
+        # Seen by somebody: the same again goes on with what is left, and with what was started for it.
+        assert await it.run() == {"node-0": "node-2", "node-1": "node-3"}
 
 
 async def test_jobs_that_fail_after_the_last_drain_are_told(upgraded: Any) -> None:
@@ -229,6 +245,65 @@ async def test_a_node_that_has_gone_since_is_not_replaced_again(upgraded: Any) -
         assert await it.run() == {"node-1": "node-2"}
 
 
+@pytest.mark.parametrize("at", ["watching node-2", "draining node-0"])
+async def test_what_a_killed_one_has_started_is_not_started_again(upgraded: Any, at: str) -> None:
+    async with upgraded() as it:
+        await it.killed(at)
+        assert await it.nodes() == ["node-0", "node-1", "node-2"]
+        it.steps.clear()
+        assert await it.run() == {"node-0": "node-2", "node-1": "node-3"}
+        assert (await it.nodes(), it.started) == (["node-2", "node-3"], 2)
+        assert "going on with what was started in place of node-0: node-2" in it.steps
+        assert it.steps[-1].startswith("watching")
+
+
+async def test_what_a_killed_one_has_replaced_is_not_replaced_by_the_same_nodes_again(
+    upgraded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old node has gone, and that was not written down: what came for it does not come for the next."""
+    async with upgraded() as it:
+
+        async def left(grid: Any, id: str) -> None:
+            await scaling.left(grid, id)
+            it.on_step(f"{id} has left")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(upgrading, "left", left)
+            await it.killed("node-0 has left")
+        assert await it.nodes() == ["node-1", "node-2"]
+        assert await it.run() == {"node-1": "node-3"}
+        assert (await it.nodes(), it.started) == (["node-2", "node-3"], 2)
+
+
+@pytest.mark.parametrize(("dead", "second"), [([], "node-3"), ([3], "node-4")])
+async def test_only_what_is_missing_of_what_a_killed_one_has_started_is_started(
+    upgraded: Any, dead: list[int], second: str
+) -> None:
+    """For all that it was replacing at once, though fewer are to be now."""
+    async with upgraded() as it:
+        await it.killed("watching node-2, node-3", at_once=2)
+        for node in dead:
+            await it.cluster.kill(node)
+        assert await it.run() == {"node-0": "node-2", "node-1": second}
+        assert (await it.nodes(), it.started) == (["node-2", second], 2 + len(dead))
+
+
+async def test_what_a_killed_one_has_started_may_come_late(upgraded: Any) -> None:
+    """It is taken for what was started for it, which is named then."""
+    async with upgraded() as it:
+        it.delay_s = 30
+        await it.killed("waiting until")
+        it.delay_s = 20
+        assert await it.run() == {"node-0": "node-2", "node-1": "node-4"}
+        assert it.steps[-1] == "not replaced, as they came meanwhile: node-3"
+
+
+async def test_what_was_started_by_another_command_is_no_part_of_it(upgraded: Any) -> None:
+    async with upgraded() as it:
+        await it.killed("watching node-2")
+        assert await it.run(command=["tenure", "node", "newest.py"]) == {"node-0": "node-3", "node-1": "node-4"}
+
+
 async def test_a_node_that_was_silent_for_a_moment_is_not_taken_for_a_new_one(upgraded: Any) -> None:
     async with upgraded() as it:
         await it.cluster.pause(1)
@@ -260,3 +335,41 @@ async def test_one_that_is_left_and_silent_is_still_left(upgraded: Any) -> None:
         await trio.sleep(1)
         assert await it.nodes() == ["node-0"]
         assert await plan_upgrade(it.core, None) == ["node-1"]
+
+
+async def test_nodes_that_others_start_meanwhile_are_not_taken_for_new_ones(upgraded: Any) -> None:
+    """Neither one that says so (an autoscaler's), nor one that says nothing (of what starts containers again)."""
+    async with upgraded() as it:
+
+        def meddle() -> None:
+            it.backend._nursery.start_soon(it.start)
+            it.backend._nursery.start_soon(it.start, "autoscaler a", 0.1)
+
+        it.delay_s = 4
+        it.at["starting 1 in place of node-0"] = meddle
+        replaced = await it.run()
+        assert sorted(await it.nodes()) == ["node-2", "node-3", *replaced.values()]
+        assert not {"node-2", "node-3"} & set(replaced.values())
+        assert it.steps[-1] == "not replaced, as they came meanwhile: node-2, node-3"
+
+
+async def test_nodes_that_can_not_say_who_started_them_are_taken_after_a_while(upgraded: Any) -> None:
+    """Older ones, and those of a command that reaches another machine. Never those that say that another did."""
+    async with upgraded() as it:
+        it.marks, it.delay_s = False, 8
+        it.at["starting 1 in place of node-0"] = lambda: it.backend._nursery.start_soon(it.start, "autoscaler a")
+        began_s = trio.current_time()
+        assert await it.run() == {"node-0": "node-3", "node-1": "node-4"}
+        assert trio.current_time() - began_s > 2 * (8 + GRACE_S)
+        assert it.steps[-1] == "not replaced, as they came meanwhile: node-2"
+
+
+async def test_nodes_that_others_start_meanwhile_are_not_taken_for_added_ones(
+    upgraded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with upgraded() as it:
+        monkeypatch.setattr(scaling, "spawned_by", it.spawned)
+        monkeypatch.setattr(scaling, "address_of", lambda grid: "memory")
+        it.delay_s = 4
+        it.backend._nursery.start_soon(it.start, "", 1)
+        assert await it.client.scale_to(3, spawn=COMMAND) == ["node-3"]

@@ -10,7 +10,7 @@ import trio
 import tenure
 from tenure.connect import parse_cluster
 from tenure.members import MemberSettings
-from tenure.scheduler.grid.hazelcast import HazelcastGrid
+from tenure.scheduler.grid.hazelcast import HazelcastGrid, HazelcastSettings
 from tenure.scheduler.grid.port import Map
 from tenure.scheduler.keys import partition_of
 from tenure.scheduler.wire import Record, RecordKind, decode
@@ -65,6 +65,36 @@ async def test_a_member_that_freezes_costs_time_but_no_message() -> None:
         await trio.sleep(4)
         member.resume()
         await ledger.check()  # a frozen member is no dead one: it can stop the grid for longer than it is frozen
+
+
+async def test_a_member_frozen_for_longer_than_it_is_waited_for_is_left_behind_and_merged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(HazelcastBackend, "member_settings", {"heartbeat_max_s": 5})
+    async with (
+        under_load(members=3) as (cluster, ledger),
+        HazelcastGrid.connect(parse_cluster(await cluster.address())) as grid,
+    ):
+        before = set(grid.ownership().members)
+        member = a_member()
+        member.suspend()
+        frozen_s = trio.current_time()
+        with trio.fail_after(15):  # its connections seem to stand, until a client's heartbeat finds out
+            while len(grid.ownership().members) == 3:  # noqa: ASYNC110
+                await trio.sleep(0.05)
+        left = set(grid.ownership().members)
+        stored = sum(ledger.acknowledged.values())
+        await trio.sleep_until(frozen_s + HazelcastSettings.heartbeat_s + 4)
+        assert sum(ledger.acknowledged.values()) > stored, "a majority goes on"
+        member.resume()
+        with trio.fail_after(25):
+            while len(grid.ownership().members) < 3:  # noqa: ASYNC110
+                await trio.sleep(0.05)
+        [gone], [came] = before - left, set(grid.ownership().members) - left
+        assert gone.address == came.address
+        assert gone.id != came.id, "whoever knew it by its old name knows that it has nothing of what it had"
+        await trio.sleep(2)
+        await ledger.check()
 
 
 async def test_partitions_whose_copies_are_all_gone_are_named_and_the_others_go_on() -> None:

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Failed, Usage
 from tenure.cli.node_rows import node_rows
-from tenure.cli.options import USUAL_CONNECTION, Connection
+from tenure.cli.options import USUAL_CONNECTION, Connection, Limit
 from tenure.cli.show import counted, moment, print_json, print_table, say
 from tenure.clients.selector import NODES, Selector, one_name, parse_selector
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["drain", "shutdown", "stop", "undeploy", "wait", "workers"]
 
 Timers = Literal["keep", "fire"]
-Within = Annotated[float | None, Parameter(show_default=False)]
 Flag = Annotated[bool, Parameter(negative="")]
 Work = Callable[["GridClient"], Awaitable[Any]]
 
@@ -50,7 +49,7 @@ def wait(
     *,
     timers: Timers = "keep",
     refuse_inputs: Flag = False,
-    within: Within = None,
+    within: Limit = None,
     connection: Connection = USUAL_CONNECTION,
 ) -> int:
     """Wait until the jobs of an application are quiet, on all nodes: nothing waits, runs, is on its way or to be tried
@@ -87,7 +86,7 @@ def undeploy(
     timers: Timers = "keep",
     now: Flag = False,
     dry_run: Flag = False,
-    within: Within = None,
+    within: Limit = None,
     connection: Connection = USUAL_CONNECTION,
 ) -> int:
     """Remove all jobs of an application, when it has finished: its inputs are refused, what was accepted is finished.
@@ -105,12 +104,12 @@ def undeploy(
     within
         Give up after so many seconds in all; never, unless given. Jobs that are not removed by then stay as they are.
     """
-    from tenure.clients.quiescing import jobs_of, undeploy
+    from tenure.clients.quiescing import all_jobs_of, undeploy
 
     if dry_run:
-        ids = _run(connection, lambda client: jobs_of(client, application, within))
+        ids = _run(connection, lambda client: all_jobs_of(client, application, within))
         _check_there(application, len(ids))
-        for id in sorted(ids):
+        for id in ids:
             print_json({"id": id, "done": False}) if connection.json else print(id)
         say(f"{counted(len(ids), 'job')} would be removed.")
         return Exit.DONE
@@ -127,7 +126,7 @@ def drain(
     *selector: str,
     undo: Flag = False,
     dry_run: Flag = False,
-    within: Within = None,
+    within: Limit = None,
     connection: Connection = USUAL_CONNECTION,
 ) -> int:
     """Let nodes hand over all their partitions. They stay, and own nothing, until they are stopped, or take part again.
@@ -150,7 +149,7 @@ def drain(
 
     async def run(client: "GridClient") -> list[str]:
         rows = await node_rows(client.grid)
-        ids = [row["id"] for row in rows if row["state"] != "silent" and chosen(row)]
+        ids = _meant(selector, [row for row in rows if chosen(row)])
         staying = [row["id"] for row in rows if row["state"] == "running" and row["id"] not in ids]
         if dry_run:
             return ids
@@ -161,14 +160,14 @@ def drain(
         return ids
 
     done = "taking part again" if undo else "drained"
-    return _tell(_meant(selector, _run(connection, run, teller)), done, dry_run, connection)
+    return _tell(_run(connection, run, teller), done, dry_run, connection)
 
 
 def stop(
     *selector: str,
     drain: Flag = False,
     dry_run: Flag = False,
-    within: Within = None,
+    within: Limit = None,
     connection: Connection = USUAL_CONNECTION,
 ) -> int:
     """End nodes on which nothing runs: drained ones.
@@ -190,15 +189,15 @@ def stop(
     chosen, drain_first, teller = _chosen(selector), drain, Teller()
 
     async def run(client: "GridClient") -> list[str]:
-        ids = [row["id"] for row in await node_rows(client.grid) if row["state"] != "silent" and chosen(row)]
+        ids = _meant(selector, [row for row in await node_rows(client.grid) if chosen(row)])
         for id in ids if not dry_run else ():
             await stop(client, id, drain_first, teller, within)
         return ids
 
-    return _tell(_meant(selector, _run(connection, run, teller)), "stopped", dry_run, connection)
+    return _tell(_run(connection, run, teller), "stopped", dry_run, connection)
 
 
-def shutdown(*, timers: Timers = "keep", within: Within = None, connection: Connection = USUAL_CONNECTION) -> int:
+def shutdown(*, timers: Timers = "keep", within: Limit = None, connection: Connection = USUAL_CONNECTION) -> int:
     """End all nodes, in phases: inputs of all applications are refused, what was accepted is finished, then nodes end.
     Members stay, and keep all jobs for the nodes that come next.
 
@@ -253,9 +252,14 @@ def _chosen(selector: tuple[str, ...]) -> Selector:
     return parse_selector(text, NODES)
 
 
-def _meant(selector: tuple[str, ...], ids: list[str]) -> list[str]:
-    """A selector may find none; what is named is there."""
+def _meant(selector: tuple[str, ...], rows: list[dict[str, Any]]) -> list[str]:
+    """A selector may find none, and leaves out those that are silent; what is named is there. Raises `NodeSilent`."""
+    from tenure.clients.draining import silent
+
+    ids = [row["id"] for row in rows if row["state"] != "silent"]
     if not ids and (name := one_name(" ".join(selector))):
+        if rows:
+            raise silent(rows[0]["id"], rows[0]["pid"])
         raise Failed(f"No node is called {name!r}: see `tenure nodes`.")
     return ids
 

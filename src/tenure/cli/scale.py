@@ -8,7 +8,7 @@ import cyclopts
 
 from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Usage
-from tenure.cli.options import USUAL_CONNECTION, Connection
+from tenure.cli.options import USUAL_CONNECTION, Connection, Seconds
 from tenure.cli.show import counted, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def scale(
     spawn: str | None = None,
     run: str | None = None,
     logs: Path | None = None,
-    within: float = WITHIN_S,
+    within: Seconds = WITHIN_S,
     connection: Connection = USUAL_CONNECTION,
 ) -> int:
     """How large the cluster is and how busy each node; with --to, have so many nodes.
@@ -68,7 +68,7 @@ def add_node(
     *,
     spawn: str,
     logs: Path | None = None,
-    within: float = WITHIN_S,
+    within: Seconds = WITHIN_S,
     connection: Connection = USUAL_CONNECTION,
 ) -> int:
     """Start nodes on this machine; returns when they serve their share. (Elsewhere: just start `tenure node`.)
@@ -92,7 +92,7 @@ def add_node(
 
 
 @app.command(name="remove-node")
-def remove_node(node: str, /, *, within: float = WITHIN_S, connection: Connection = USUAL_CONNECTION) -> int:
+def remove_node(node: str, /, *, within: Seconds = WITHIN_S, connection: Connection = USUAL_CONNECTION) -> int:
     """Let a node hand over what it has, and end; returns when it has. (SIGTERM does the same.)
 
     Parameters

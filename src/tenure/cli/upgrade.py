@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Usage
 from tenure.cli.node_rows import node_rows
-from tenure.cli.options import USUAL_CONNECTION, Connection
+from tenure.cli.options import USUAL_CONNECTION, Connection, Seconds, SecondsOrZero
 from tenure.cli.show import counted, print_json, print_table, say
 from tenure.clients.selector import NODES, parse_selector
 
@@ -30,9 +30,9 @@ def upgrade(
     *selector: str,
     spawn: str = "",
     at_once: int = 1,
-    watch: float = 3.0,
+    watch: SecondsOrZero = 3.0,
     logs: Path | None = None,
-    within: float = 120.0,
+    within: Seconds = 120.0,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     connection: Connection = USUAL_CONNECTION,
 ) -> int:

@@ -256,7 +256,7 @@ class Client:
 
     async def drain(self, node: str, *, on_wait: Tell | None = None, timeout_s: float | None = None) -> str:
         """Let a node (its id or name) hand over all its partitions; it stays, and owns nothing. Given up, it takes part
-        again. Returns its id."""
+        again. Raises `NodeSilent` if nothing is heard of it. Returns its id."""
         return await self._home.run(draining.drain, node, on_wait, timeout_s)
 
     async def undrain(self, node: str) -> str:
@@ -266,8 +266,9 @@ class Client:
     async def stop(
         self, node: str, *, drain: bool = False, on_wait: Tell | None = None, timeout_s: float | None = None
     ) -> str:
-        """End a node, if nothing runs on it; with `drain`, drain it first. Raises `NotFinished` if something does.
-        Returns its id."""
+        """End a node, if nothing runs on it; with `drain`, drain it first. Raises `NotFinished` if something does, and
+        `NodeSilent` if nothing is heard of it. One that was told to end does so, also when nobody waits for it any
+        more. Returns its id."""
         return await self._home.run(draining.stop, node, drain, on_wait, timeout_s)
 
     async def shutdown(
@@ -341,11 +342,18 @@ class Client:
         return await self._home.run(operations.snapshot, url, keep, timeout_s)
 
     async def schedule_snapshots(
-        self, url: str, *, every_s: float, keep: int = 0, timeout_s: float | None = None
+        self,
+        url: str,
+        *,
+        every_s: float,
+        keep: int = 0,
+        within_s: float | None = None,
+        timeout_s: float | None = None,
     ) -> str:
         """Take a snapshot every so often, from now on, whichever nodes come and go. Returns the id of the job that does
-        it: `describe` shows its last one, or its last error. The same again changes nothing; other numbers do."""
-        return await self._home.run(operations.schedule_snapshots, url, every_s, keep, timeout_s)
+        it: `describe` shows its last one, or its last error. The same again changes nothing; other numbers do. Each may
+        take `within_s`: 10 minutes unless given; one that takes longer is given up."""
+        return await self._home.run(operations.schedule_snapshots, url, every_s, keep, within_s, timeout_s)
 
     async def unschedule_snapshots(self, url: str, *, timeout_s: float | None = None) -> None:
         """Take no more of them. Those that are there stay."""

@@ -1,20 +1,26 @@
-"""Taking nodes out of service, and ending them: two phases, each of which waits, says for what, and can be given up."""
+"""Taking nodes out of service, and ending them: two phases, each of which waits, and says for what. Draining can be
+given up; a node that was told to leave leaves, whether anybody waits for it or not."""
+
+from collections.abc import Awaitable, Callable
 
 import trio
 
-from tenure.clients.quiescing import Tell, Timers, refusing, until_quiet, workers
+from tenure.clients.plain import one_error
+from tenure.clients.quiescing import Rounds, Tell, Timers, keep_closed, refusing, until_quiet, workers
 from tenure.clients.scaling import left, named, tell
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
-from tenure.scheduler.errors import Mistake, NotDone, NotFinished
-from tenure.scheduler.grid.port import GridError
+from tenure.scheduler.errors import Mistake, NodeSilent, NotDone, NotFinished
+from tenure.scheduler.grid.port import Grid, GridError
 from tenure.scheduler.nodes_seen import live_nodes, patiently, said_nodes
-from tenure.scheduler.orders import Order
-from tenure.scheduler.quiet import EVERY
+from tenure.scheduler.orders import HOLD_AGAIN_S, Order, hold, let_go
+from tenure.scheduler.quiet import CONTROLLERS, EVERY
 
-__all__ = ["check_takes_orders", "drain", "shutdown", "stop", "undrain"]
+__all__ = ["check_takes_orders", "drain", "shutdown", "silent", "stop", "undrain"]
 
 POLL_S = 0.1
+LOOKS = 2
+"""A node of which nothing is heard in so many looks is silent."""
 
 
 async def drain(
@@ -26,8 +32,7 @@ async def drain(
 ) -> str:
     """A node hands over all its partitions, and stays, without any. Given up (cancelled, or after `timeout_s`), it is
     told to take part again. Returns its id."""
-    info = await named(client.grid, node)
-    check_takes_orders(info)
+    info = await _heard(client, node)
     others = [other for other in await patiently(live_nodes, client.grid) if not other.draining and other.id != info.id]
     if not others and not last_too:
         raise Mistake(f"no node would stay to take what {info.id} hands over: start another one, or stop this one")
@@ -51,10 +56,28 @@ async def drain(
 
 async def undrain(client: GridClient, node: str) -> str:
     """A drained node takes part again."""
-    info = await named(client.grid, node)
-    check_takes_orders(info)
+    info = await _heard(client, node)
     await tell(client.grid, info.id, Order())
     return info.id
+
+
+async def _heard(client: GridClient, node: str) -> NodeInfo:
+    """The node of this id or name, which takes orders now. Raises `NodeSilent`, `UnknownNode`, `Mistake`."""
+    info = await named(client.grid, node)
+    check_takes_orders(info)
+    for _ in range(LOOKS):
+        if any(other.id == info.id for other in await patiently(live_nodes, client.grid)):
+            return info
+    raise silent(info.id, info.pid)
+
+
+def silent(id: str, pid: int) -> NodeSilent:
+    """What is said of a node that is still listed, and of which nothing is heard."""
+    return NodeSilent(
+        f"{id} is silent: it is frozen, or has ended (process {pid} on its machine). Others take over what it had, so "
+        "there is nothing to hand over. One that has ended is listed for about a minute; one that is frozen can be "
+        "told when it wakes: or end its process"
+    )
 
 
 async def _emptied(client: GridClient, id: str, on_wait: Tell | None) -> None:
@@ -95,9 +118,8 @@ async def stop(
     timeout_s: float | None = None,
 ) -> str:
     """A node on which nothing runs ends. Raises `NotFinished` if it has partitions, or if activities run on its
-    machine and no other node is there. Returns its id."""
-    info = await named(client.grid, node)
-    check_takes_orders(info)
+    machine and no other node is there. It can't be told to stay any more. Returns its id."""
+    info = await _heard(client, node)
     if drain_first:
         await drain(client, info.id, on_wait, timeout_s, last_too=True)
     else:
@@ -136,15 +158,74 @@ async def shutdown(
     client: GridClient, timers: Timers = "keep", on_wait: Tell | None = None, timeout_s: float | None = None
 ) -> list[str]:
     """Refuse inputs, wait until all applications are quiet, then end all nodes. Returns them."""
+    end_s = trio.current_time() + (float("inf") if timeout_s is None else timeout_s)
     async with refusing(client, EVERY) as rounds:
         await until_quiet(rounds, timers, on_wait, timeout_s)
-        nodes = [info.id for info in await patiently(live_nodes, client.grid)]
+        ended = list[str]()
+        try:
+            with one_error():
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_keep_holding, client.grid)
+                    await _still(rounds, on_wait, end_s)
+                    ended += await _end_all(client, on_wait)
+                    nursery.cancel_scope.cancel()
+        finally:
+            with trio.move_on_after(5, shield=True):
+                await _persistently(let_go, client.grid)
+    return ended
+
+
+async def _keep_holding(grid: Grid) -> None:
+    while True:
+        await _persistently(hold, grid)
+        await trio.sleep(HOLD_AGAIN_S)
+
+
+async def _persistently(act: Callable[[Grid], Awaitable[None]], grid: Grid) -> None:
+    while True:
+        try:
+            return await act(grid)
+        except GridError:
+            await trio.sleep(POLL_S)
+
+
+async def _still(rounds: Rounds, on_wait: Tell | None, end_s: float) -> None:
+    """Until autoscalers start no more nodes, and those that they have started are there, to be ended with the rest."""
+    waits_for = "the first answers"
+    with trio.move_on_at(end_s):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep_closed, rounds)
+            while waits_for := await _what_moves(rounds.client):
+                if on_wait is not None:
+                    on_wait(waits_for)
+                await trio.sleep(POLL_S)
+            nursery.cancel_scope.cancel()
+    if waits_for:
+        raise NotFinished(f"not all nodes can be ended yet: it waits for {waits_for}")
+
+
+async def _what_moves(client: GridClient) -> str:
+    nodes = await patiently(live_nodes, client.grid)
+    if deaf := [info.id for info in nodes if info.holds is False]:
+        return f"{', '.join(deaf)} to hear that all nodes are to end"
+    try:
+        running = await workers(client, CONTROLLERS, "", None)
+    except NotDone as error:
+        return str(error)
+    names = {info.name for info in await patiently(said_nodes, client.grid)}
+    coming = [worker["name"] for worker in running if worker["kind"] == "process" and worker["name"] not in names]
+    return f"what autoscalers have started: {', '.join(coming)}" if coming else ""
+
+
+async def _end_all(client: GridClient, on_wait: Tell | None) -> list[str]:
+    nodes = [info.id for info in await patiently(live_nodes, client.grid)]
+    for id in nodes:
+        check_takes_orders(await named(client.grid, id))
+    async with trio.open_nursery() as nursery:
         for id in nodes:
-            check_takes_orders(await named(client.grid, id))
-        for id in nodes:
-            await tell(client.grid, id, Order(leave=True))
-        for id in nodes:
-            if on_wait is not None:
-                on_wait(f"the end of {id}")
-            await left(client.grid, id)
+            nursery.start_soon(tell, client.grid, id, Order(leave=True))
+    for id in nodes:
+        if on_wait is not None:
+            on_wait(f"the end of {id}")
+        await left(client.grid, id)
     return nodes

@@ -143,8 +143,15 @@ async def snapshot(client: GridClient, url: str, keep: int, timeout_s: float | N
     return cast(Snapshot, await _calls().snapshot(client, url, keep=keep, deadline_s=timeout_s))
 
 
-async def schedule_snapshots(client: GridClient, url: str, every_s: float, keep: int, timeout_s: float | None) -> str:
-    return cast(str, await _calls().schedule_snapshots(client, url, every_s=every_s, keep=keep, deadline_s=timeout_s))
+async def schedule_snapshots(
+    client: GridClient, url: str, every_s: float, keep: int, within_s: float | None, timeout_s: float | None
+) -> str:
+    return cast(
+        str,
+        await _calls().schedule_snapshots(
+            client, url, every_s=every_s, keep=keep, within_s=within_s, deadline_s=timeout_s
+        ),
+    )
 
 
 async def unschedule_snapshots(client: GridClient, url: str, timeout_s: float | None) -> None:
@@ -161,10 +168,11 @@ async def verify_snapshot(client: GridClient, url: str, name: str) -> Verified:
 
 async def export_snapshot(client: GridClient, url: str, to: str | PathLike[str], name: str) -> int:
     from tenure.clients.as_json import as_json
+    from tenure.clients.exports import replaced
 
     count = 0
     # Written line by line as it is read: no other task of this client waits for long.
-    with Path(to).open("w") as file:  # noqa: ASYNC230
+    with replaced(Path(to)) as file:
         async for line in _calls().exported(url, name):
             count += 1
             print(as_json(line), file=file)

@@ -1,6 +1,7 @@
 """Waiting until an application is quiet, and taking it away: rounds of questions to all partitions (see
 `tenure.scheduler.quiet`, which decides, and says what that promises)."""
 
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -12,12 +13,25 @@ import trio
 from tenure.clients.plain import one_error
 from tenure.clients.views import Quiet, WorkerView
 from tenure.scheduler.client import GridClient
+from tenure.scheduler.deadline import deadline
 from tenure.scheduler.errors import Mistake, NotDone, NotFinished, TenureError, UnknownJob
 from tenure.scheduler.nodes_seen import patiently, said_nodes
 from tenure.scheduler.quiet import ROUNDS, Sighting, is_quiet, took_all, what_is_waited_for
 from tenure.scheduler.sightings import AS_IT_IS, DIRECT, OPEN, TOPICS, Question
 
-__all__ = ["Rounds", "Tell", "Timers", "jobs_of", "refusing", "undeploy", "until_quiet", "wait_quiet", "workers"]
+__all__ = [
+    "Rounds",
+    "Tell",
+    "Timers",
+    "all_jobs_of",
+    "jobs_of",
+    "keep_closed",
+    "refusing",
+    "undeploy",
+    "until_quiet",
+    "wait_quiet",
+    "workers",
+]
 
 Tell = Callable[[str], None]
 """Is told, again and again, what is waited for."""
@@ -37,6 +51,7 @@ class Rounds:
     def __init__(self, client: GridClient, application: str, *, close: bool) -> None:
         self.client, self.application = client, application
         self.close = DIRECT if close else AS_IT_IS
+        self._wait = secrets.token_hex(8)
         self.rounds: list[list[Sighting]] = []
         self._fired: set[int] = set()
         self._silent: list[int] = []
@@ -85,6 +100,7 @@ class Rounds:
             swept=before.epoch if before is not None and before.swept else -1,
             close=self.close,
             fire=fire,
+            wait=self._wait if fire else "",
         )
         arguments = {"op": "quiet", **msgspec.to_builtins(question)}
         try:
@@ -216,7 +232,7 @@ async def undeploy(
 
 async def _remove_all(rounds: Rounds, removed: list[str], failures: list[TenureError], tell: Tell | None) -> None:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_keep_closed, rounds)
+        nursery.start_soon(keep_closed, rounds)
         while not failures and (ids := await _listed(rounds, tell)):
             if tell is not None:
                 tell(f"{len(ids):,} jobs that are to be removed")
@@ -224,7 +240,8 @@ async def _remove_all(rounds: Rounds, removed: list[str], failures: list[TenureE
         nursery.cancel_scope.cancel()
 
 
-async def _keep_closed(rounds: Rounds) -> None:
+async def keep_closed(rounds: Rounds) -> None:
+    """Say it again and again, until cancelled."""
     while True:
         await rounds.ask()
         await trio.sleep(PAUSE_MAX_S)
@@ -245,6 +262,22 @@ async def jobs_of(client: GridClient, application: str, timeout_s: float | None 
     question = {"op": "jobs_of", "application": application}
     answers = await client.directory.every_partition(question, deadline_s=timeout_s)
     return [id for answer in answers for id in answer]
+
+
+async def all_jobs_of(client: GridClient, application: str, timeout_s: float | None = None) -> list[str]:
+    """The ids of all of them, in order. Raises `NotDone`."""
+    question, found = {"op": "jobs_of", "application": application}, list[str]()
+    limit_s = client.settings.ask_deadline_s if timeout_s is None else timeout_s
+    with deadline(limit_s, f"the list of the jobs of application {application!r}"):
+        answers = await client.directory.every_partition({**question, "after": ""}, deadline_s=limit_s)
+        for partition, first in enumerate(answers):
+            page = first
+            while isinstance(page, dict) and page["more"]:
+                found += page["ids"]
+                arguments = {**question, "after": page["ids"][-1]}
+                page = await client.command(partition, "", arguments, deadline_s=limit_s)
+            found += page["ids"] if isinstance(page, dict) else page  # of an older node, which knows of no pages
+    return sorted(set(found))
 
 
 async def _remove(client: GridClient, ids: list[str], removed: list[str], failures: list[TenureError]) -> None:

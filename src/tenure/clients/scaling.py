@@ -4,6 +4,7 @@ A node comes by being started, and goes by being told to (or by SIGTERM): here t
 answer when the cluster has settled.
 """
 
+import secrets
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -17,10 +18,11 @@ from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import Mistake, NotDone, NotSpawned, UnknownNode
 from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.nodes_seen import live_nodes, patiently, said_nodes
-from tenure.scheduler.orders import Order, give_order
+from tenure.scheduler.orders import Order, give_order, orders_to
 from tenure.scheduler.wire import decode
 
 __all__ = [
+    "Coming",
     "add_nodes",
     "address_of",
     "left",
@@ -29,11 +31,16 @@ __all__ = [
     "scale",
     "scale_to",
     "settled",
+    "settled_nodes",
     "tell",
 ]
 
 DEADLINE_S = 120.0
+GRACE_S = 5.0
+"""So long a node that does not say who started it is not taken for one that is awaited: that one may be yet to come."""
 POLL_S = 0.1
+DECIDED_S = 5.0
+"""So long a node that is told to go waits for another one, that is told to go at once, to stay or to go."""
 ABSENT_READS = 3
 """A heartbeat that reads absent so often is gone: a member that fails may hide it for a moment."""
 
@@ -65,16 +72,46 @@ def _status(node: NodeInfo, members: dict[str, str]) -> NodeStatus:
 async def remove_node(client: GridClient, node: str, timeout_s: float | None) -> str:
     staying = [info for info in await patiently(live_nodes, client.grid) if not info.draining]
     leaving = await named(client.grid, node)
-    if [info.id for info in staying] == [leaving.id]:
-        raise Mistake(
-            f"{leaving.id} is the last node: without it no job runs. Start another one first, or end it with SIGTERM"
-        )
+    others = {info.id for info in staying} - {leaving.id}
+    last = f"{leaving.id} is the last node: without it no job runs. Start another one first, or end it with SIGTERM"
+    if staying and not others:
+        raise Mistake(last)
     deadline_s = DEADLINE_S if timeout_s is None else timeout_s
-    with trio.move_on_after(deadline_s):
-        await tell(client.grid, leaving.id, Order(leave=True))
-        await left(client.grid, leaving.id)
-        return leaving.id
+    told = False
+    try:
+        with trio.move_on_after(deadline_s):
+            await tell(client.grid, leaving.id, Order(drain=True))  # seen by who looks from now on
+            if others and not await _another_stays(client.grid, leaving.id, others):
+                raise Mistake(f"{last} (going at the same time: {', '.join(sorted(others))})")
+            await tell(client.grid, leaving.id, Order(leave=True))
+            told = True
+            await left(client.grid, leaving.id)
+            return leaving.id
+    finally:
+        if not told:
+            with trio.move_on_after(5, shield=True):
+                await tell(client.grid, leaving.id, Order(drain=leaving.draining))
+    if not told:
+        raise NotDone(f"nobody can say whether {leaving.id} was told to leave: no answer within {deadline_s:g} s")
     raise NotDone(f"{leaving.id} has not left within {deadline_s:g} s; it has been told to, and does so when it can")
+
+
+async def _another_stays(grid: Grid, leaving: str, others: set[str]) -> bool:
+    """Does one of these, now that they can see that this one goes? Where all are told to go at once, at least one of
+    them sees that. The first by id gives way, and the next waits to see what has become of it."""
+
+    async def look(grid: Grid) -> tuple[bool, bool]:
+        orders = await orders_to(grid, others)  # at first: who has left takes its heart away before these
+        said = [info for info in await said_nodes(grid) if info.id in others]
+        stays = any(not (info.draining or orders[info.id].drain or orders[info.id].leave) for info in said)
+        return stays, any(info.id < leaving and not orders[info.id].leave for info in said)
+
+    end_s = trio.current_time() + DECIDED_S
+    while True:
+        stays, may_stay = await patiently(look, grid)
+        if stays or not may_stay or trio.current_time() >= end_s:
+            return stays
+        await trio.sleep(POLL_S)
 
 
 async def named(grid: Grid, node: str) -> NodeInfo:
@@ -123,12 +160,12 @@ async def add_nodes(
         raise Mistake(f"a number of nodes to add is positive, not {count}")
     folder = None if log_folder is None else Path(log_folder)
     before = {info.id for info in await patiently(said_nodes, client.grid)}  # one that is silent may come back
-    spawned = [await spawned_by(split(spawn), address_of(client.grid), folder) for _ in range(count)]
+    coming = Coming(count)
+    spawned = [await spawned_by(split(spawn), address_of(client.grid), folder, coming.token) for _ in range(count)]
     deadline_s = DEADLINE_S if timeout_s is None else timeout_s
     with trio.move_on_after(deadline_s):
         while True:
-            ready = [id for id in await settled(client.grid) if id not in before]
-            if len(ready) >= count:
+            if ready := coming.seen([node for node in await settled_nodes(client.grid) if node.id not in before]):
                 return ready
             _check(spawned)
             await trio.sleep(POLL_S)
@@ -136,6 +173,31 @@ async def add_nodes(
         f"not all of {count} nodes serve their share after {deadline_s:g} s; they go on. "
         f"Their logs: {', '.join(str(one.log_file) for one in spawned)}"
     )
+
+
+class Coming:
+    """Nodes that were started and are yet to come. Others come and go meanwhile: those of an autoscaler, or of what
+    starts containers again."""
+
+    def __init__(self, count: int, token: str = "") -> None:
+        self.count = count
+        self.token = token or secrets.token_hex(8)
+        """What they say, if the command that started them reaches no other machine, and no older version."""
+        self._enough_s: float | None = None
+
+    def seen(self, new: list[NodeInfo]) -> list[str]:
+        """Of the new nodes, those that were awaited; none, as long as these are not all."""
+        ours = [node.id for node in new if node.spawned_by == self.token]
+        if len(ours) >= self.count:
+            return ours
+        silent = [node.id for node in new if not node.spawned_by]
+        if len(ours) + len(silent) < self.count:
+            self._enough_s = None
+            return []
+        if self._enough_s is None:
+            self._enough_s = trio.current_time()
+        is_over = trio.current_time() - self._enough_s >= GRACE_S
+        return (ours + silent)[: self.count] if is_over else []
 
 
 def address_of(grid: Grid) -> str:
@@ -153,6 +215,11 @@ def _check(spawned: list[Spawned]) -> None:
 
 async def settled(grid: Grid) -> list[str]:
     """The nodes that serve their shares; none, while that can't be read."""
+    return [node.id for node in await settled_nodes(grid)]
+
+
+async def settled_nodes(grid: Grid) -> list[NodeInfo]:
+    """The same, with what they say of themselves."""
     try:
         nodes = await live_nodes(grid)
         stored = await grid.get(Map.NODES, 0, ASSIGNMENT)
@@ -161,7 +228,7 @@ async def settled(grid: Grid) -> list[str]:
     if stored is None:
         return []
     published, ownership = decode(stored, Assignment), grid.ownership()
-    return [node.id for node in nodes if not node.draining and is_settled(node, published, ownership, nodes)]
+    return [node for node in nodes if not node.draining and is_settled(node, published, ownership, nodes)]
 
 
 # -- to a number ----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ start the new ──► all new ones serve, answer, fail no more jobs than at fi
                     └── not so: stop here, and say what to do. The old ones that are left go on
 
 What a drain has moved to new code is watched with the next new nodes, before the next drain; after the last one once
-more.
+more. One that was killed goes on with the step that it was at: nodes that it has started are not started again.
 """
 
 import os
@@ -21,7 +21,7 @@ import msgspec
 import trio
 
 from tenure.clients.quiescing import Tell
-from tenure.clients.scaling import address_of, left, settled, tell
+from tenure.clients.scaling import Coming, address_of, left, settled_nodes, tell
 from tenure.clients.upgrade_nodes import plan_upgrade, planned
 from tenure.clients.views import UpgradeStatus
 from tenure.jobs.spawning import Spawned, spawned_by, split
@@ -70,9 +70,9 @@ async def upgrade(
         raise Mistake(f"at least one node is replaced at once, not {at_once}")
     command = split(spawn)
     await patiently(lambda grid: freed(grid, _now_ms, lambda plan: _tell_of(plan, on_step)), client.grid)
-    old, replaced = await planned(client, nodes, command)
-    work = _Upgrade(client, command, old, watch_s, None if log_folder is None else Path(log_folder), on_step)
-    work.plan = msgspec.structs.replace(work.plan, replaced=replaced)
+    begin = await planned(client, nodes, command)
+    work = _Upgrade(client, command, begin.left, watch_s, None if log_folder is None else Path(log_folder), on_step)
+    work.plan = msgspec.structs.replace(work.plan, replaced=begin.replaced, step=begin.step, token=begin.token)
     work.step_s = STEP_S if timeout_s is None else timeout_s
     try:
         await work.run(at_once)
@@ -111,8 +111,11 @@ class _Upgrade:
         self._spawned: list[Spawned] = []
         self._known: set[str] = set(old)
         """Every node that there ever was, but for the new ones: one that was silent for long may come back."""
+        self._first: set[str] = set()
+        """The nodes that there were at the beginning, but for those that were started for the step that it goes on
+        with."""
         self._new: list[str] = []
-        """Those that this process has started, and that have served their share."""
+        """Those that came for old ones, and that have served their share."""
         self._ailing = 0
         """How many jobs had failed, or could not run, before anything was changed."""
 
@@ -121,20 +124,32 @@ class _Upgrade:
         await self._keep(self.plan)
         if not self.plan.left:
             return
+        self._first = await self._not_started_for(self.plan.token)
         self._ailing = await self._count_ailing()
         while self.plan.left:
-            await self._replace(self.plan.left[:at_once])
+            await self._replace(self.plan.step or self.plan.left[:at_once])
         await self._watch()
+        others = self._first.union(self._new, self.plan.replaced)
+        if came := [info.id for info in await patiently(said_nodes, self.grid) if info.id not in others]:
+            self._say(f"not replaced, as they came meanwhile: {', '.join(came)}")
 
     # -- one step ---------------------------------------------------------------------------------
 
     async def _replace(self, old: list[str]) -> None:
-        """Start as many as these, and drain these when all is well with those."""
-        await self._keep(self.plan)
-        self._known |= {info.id for info in await patiently(said_nodes, self.grid)}
-        self._say(f"starting {len(old)} in place of {', '.join(old)}")
-        self._spawned = [await spawned_by(self.command, address_of(self.grid), self.log_folder) for _ in old]
-        new = await self._come(len(old))
+        """Start as many as these, or as are missing where that has begun before, and drain these when all is well with
+        those."""
+        coming = Coming(len(old), self.plan.token)
+        alive = await patiently(live_nodes, self.grid) if self.plan.token else []
+        there = [info.id for info in alive if info.spawned_by == coming.token]
+        await self._keep(self.plan.with_step(old, coming.token))
+        self._known |= await self._not_started_for(coming.token)
+        if there:
+            self._say(f"going on with what was started in place of {', '.join(old)}: {', '.join(there)}")
+        if missing := max(0, len(old) - len(there)):
+            self._say(f"starting {missing} in place of {', '.join(old)}")
+        address = address_of(self.grid)
+        self._spawned = [await spawned_by(self.command, address, self.log_folder, coming.token) for _ in range(missing)]
+        new = (await self._come(coming))[: len(old)]  # there are more if one that was killed has started others late
         self._new += new
         await self._watch()
         for id in old:
@@ -143,12 +158,16 @@ class _Upgrade:
         done, count = len(self.plan.replaced), len(self.plan.replaced) + len(self.plan.left)
         self._say(f"{', '.join(new)} in place of {', '.join(old)}: {done} of {count} done")
 
-    async def _come(self, count: int) -> list[str]:
+    async def _not_started_for(self, token: str) -> set[str]:
+        return {info.id for info in await patiently(said_nodes, self.grid) if not token or info.spawned_by != token}
+
+    async def _come(self, coming: Coming) -> list[str]:
+        count = coming.count
         with trio.move_on_after(self.step_s):
             while True:
-                new = [id for id in await settled(self.grid) if id not in self._known]
-                if len(new) >= count:
-                    return new
+                new = [node for node in await settled_nodes(self.grid) if node.id not in self._known]
+                if ours := coming.seen(new):
+                    return ours
                 for one in self._spawned:
                     if one.ended():
                         raise self.stopped(f"the new node has ended with exit code {one.ended()}: {one.last_words()}")

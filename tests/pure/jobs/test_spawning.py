@@ -41,6 +41,18 @@ async def test_a_spawned_process_has_a_log_the_cluster_and_a_name_of_its_own(tmp
     assert first.log_file != second.log_file
 
 
+async def test_a_spawned_process_can_say_by_whom_and_that_of_another_is_not_inherited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENURE_SPAWNED_BY", "another")
+    telling = [sys.executable, "-c", "import os; print('by', os.environ['TENURE_SPAWNED_BY'])"]
+    ours, nobodys = await spawned_by(telling, CLUSTER, tmp_path, "me"), await spawned_by(telling, CLUSTER, tmp_path)
+    with trio.fail_after(20):
+        while ours.ended() is None or nobodys.ended() is None:  # noqa: ASYNC110  # a process sets no event
+            await trio.sleep(0.02)
+    assert (ours.last_words(), nobodys.last_words()) == ("by me", "by")
+
+
 async def test_what_a_run_spawns_outlives_the_run_and_nothing_else_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
