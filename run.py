@@ -74,8 +74,18 @@ def find_java():
 
 
 def succeeds(command):
+    """Ctrl-C reaches the command, too, which cleans up and says how far it came; we wait for that, and end."""
     print("$ " + " ".join(command), flush=True)
-    return subprocess.run([VENV / "bin" / command[0], *command[1:]]).returncode == 0
+    process, interrupted = subprocess.Popen([VENV / "bin" / command[0], *command[1:]]), False
+    while True:
+        try:
+            code = process.wait()
+            break
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        sys.exit(130)
+    return code == 0
 
 
 def set_up(command):
@@ -108,4 +118,7 @@ def stamp(lock):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit("interrupted")

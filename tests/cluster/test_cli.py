@@ -3,10 +3,12 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +164,7 @@ def test_the_members_without_a_node(capsys: pytest.CaptureFixture[str], tmp_path
         cluster = ["--cluster", ready["cluster"]]
         capsys.readouterr()
         assert main(["state", "a", *cluster]) == 3
-        assert "no node has run on them yet" in capsys.readouterr().err
+        assert "no node has run here yet" in capsys.readouterr().err
         with running(app, cluster=ready["cluster"]) as node:
             node.ready()
         assert main(["state", "a", *cluster, "--timeout", "2"]) == 3
@@ -245,6 +247,54 @@ def test_nodes_are_added_and_removed(node: Node, capsys: pytest.CaptureFixture[s
     assert main(["scale", "remove-node", node.ready()["node"]]) == 2
     assert "is the last node" in capsys.readouterr().err
     assert main(["scale", "--spawn", "true"]) == 2
+
+
+HOOK = """
+import os, signal, subprocess, sys
+from pathlib import Path
+
+app, folder, replicas = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]) - 1  # one is not ours
+running = sorted(folder.glob("*.pid"))
+for file in running[replicas:]:
+    os.kill(int(file.read_text()), signal.SIGTERM)
+    file.unlink()
+for n in range(len(running), replicas):
+    with (folder / f"{n}.log").open("wb") as log:
+        command = [sys.executable, "-m", "tenure.cli", "node", app, "--name", f"replica-{n}"]
+        node = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    (folder / f"{n}.pid").write_text(str(node.pid))
+"""
+
+
+def test_a_hook_makes_the_nodes_so_many(node: Node, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """It keeps a number of replicas, as an orchestrator does."""
+    hook, app = tmp_path / "hook.py", node.log.parent / "app_of_cli_tests.py"
+    hook.write_text(HOOK)
+    source = Path(tenure.__file__).parents[1]
+    command = f"env PYTHONPATH={source} {sys.executable} {hook} {app} {tmp_path} {{nodes}}"
+    try:
+        (more,) = run(capsys, "scale", "--to", "3", "--run", command)
+        (scale,) = run(capsys, "scale")
+        assert sorted(more["changed"]) == sorted(
+            found["id"] for found in scale["nodes"] if found["name"].startswith("replica-")
+        )
+        assert len(more["changed"]) == 2
+        assert min(found["partitions"] for found in scale["nodes"]) >= 271 // 3
+        (fewer,) = run(capsys, "scale", "--to", "2", "--run", command)
+        assert fewer["changed"] == [found["id"] for found in scale["nodes"] if found["name"] == "replica-1"]
+        assert run(capsys, "scale", "--to", "2", "--run", command) == [{"changed": []}]
+        (last,) = run(capsys, "scale", "--to", "1", "--run", command)
+        assert {*fewer["changed"], *last["changed"]} == set(more["changed"])
+        (scale,) = run(capsys, "scale")
+        assert [found["partitions"] for found in scale["nodes"]] == [271]
+        assert main(["scale", "--to", "2", "--run", "false", "--within", "5"]) == 1
+        assert "false has ended with exit code 1" in capsys.readouterr().err
+        assert main(["scale", "--to", "2", "--run", "true", "--within", "1"]) == 3
+        assert "there are not 2 nodes that serve their share, 1 s after true" in capsys.readouterr().err
+    finally:
+        for file in tmp_path.glob("*.pid"):
+            with suppress(ProcessLookupError):
+                os.kill(int(file.read_text()), signal.SIGKILL)
 
 
 def test_snapshots_are_taken_looked_at_and_restored(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Every page of docs/operations is run: as it stands, on real processes, under load, with the books checked."""
+"""Every page of docs/operations is run: as it stands, on real processes. Those that bring no cluster of their own are
+run under load, with the books checked."""
 
 import re
 

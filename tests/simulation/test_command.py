@@ -69,7 +69,13 @@ def test_wrong_usage_is_neither_success_nor_violation(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert simulate(*arguments) == 2
-    assert "usage:" in capsys.readouterr().err
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert sentence.endswith("See `tenure simulate --help`.")
+    assert simulate(*arguments, "--json") == 2
+    told = capsys.readouterr()
+    error = json.loads(told.err)
+    assert (error["error"], error["exit_code"], told.out) == ("Usage", 2, "")
+    assert f"tenure: {error['what']}" == sentence
 
 
 def test_a_simulator_that_broke_is_no_violation(

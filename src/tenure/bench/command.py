@@ -6,11 +6,11 @@ Figures are of the machine as it is: `load` and, where it makes sense, figures p
 import argparse
 import json
 import os
-import sys
 from collections.abc import Awaitable, Callable
 
 import trio
 
+from tenure.arguments import Parser, chosen
 from tenure.bench.apart import Figures, in_own_process, measure_each, times
 
 __all__ = ["main"]
@@ -28,15 +28,13 @@ def main(arguments: list[str]) -> int:
         from tenure.bench import operations
 
         return operations.main(arguments[1:])
+    parser = _parser()
     try:
-        options = _parser().parse_args(arguments)
+        options = parser.parse(arguments)
+        measurements = _measurements(options.grid)
+        names = chosen(parser, options.only, measurements)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 2
-    measurements = _measurements(options.grid)
-    names = options.only.split(",") if options.only else list(measurements)
-    if unknown := [name for name in names if name not in measurements]:
-        print(f"tenure bench: no measurement {unknown[0]!r}; there are {', '.join(measurements)}.", file=sys.stderr)  # noqa: T201
-        return 2
     if options.here:  # the one measurement of this process
         print(json.dumps(trio.run(measurements[names[0]])))  # noqa: T201
         return 0
@@ -51,10 +49,8 @@ def main(arguments: list[str]) -> int:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="tenure bench", description="Measure Tenure on this machine. Every run verifies its sums."
-    )
+def _parser() -> Parser:
+    parser = Parser(prog="tenure bench", description="Measure Tenure on this machine. Every run verifies its sums.")
     parser.add_argument(
         "--grid", choices=["hazelcast", "memory"], default="hazelcast", help="what to run on (default: hazelcast)"
     )

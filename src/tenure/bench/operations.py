@@ -7,11 +7,11 @@ import argparse
 import importlib
 import json
 import os
-import sys
 from typing import Any
 
 import trio
 
+from tenure.arguments import Parser, chosen
 from tenure.bench.apart import in_own_process, measure_each, times
 
 __all__ = ["PARTS", "main"]
@@ -28,14 +28,12 @@ PARTS = {
 
 def main(arguments: list[str]) -> int:
     """Measure; 0 if every ledger was exact, 1 if not, 2 for wrong usage."""
+    parser = _parser()
     try:
-        options = _parser().parse_args(arguments)
+        options = parser.parse(arguments)
+        names = chosen(parser, options.only, PARTS)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 2
-    names = options.only.split(",") if options.only else list(PARTS)
-    if unknown := [name for name in names if name not in PARTS]:
-        print(f"tenure bench operations: no part {unknown[0]!r}; there are {', '.join(PARTS)}.", file=sys.stderr)  # noqa: T201
-        return 2
     if options.here:  # the one part of this process
         module, _, function = PARTS[names[0]].partition(":")
         print(json.dumps(trio.run(getattr(importlib.import_module(f"tenure.bench.{module}"), function))))  # noqa: T201
@@ -48,10 +46,8 @@ def main(arguments: list[str]) -> int:
     return measure_each(results, names, measure, options.repeat, as_json=options.json)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="tenure bench operations", description="Measure operations on a running cluster, under load."
-    )
+def _parser() -> Parser:
+    parser = Parser(prog="tenure bench operations", description="Measure operations on a running cluster, under load.")
     parser.add_argument("--only", metavar="NAME,…", help=f"only these parts ({', '.join(PARTS)})")
     parser.add_argument("--repeat", type=times, default=1, metavar="N", help="each so many times; the median counts")
     parser.add_argument("--json", action="store_true", help="print JSON as the last line")

@@ -4,7 +4,6 @@ Each measurement verifies its results; the last line has runs, wrong, doubled_dr
 command_records_per_s and warm_start_s.
 """
 
-import argparse
 import json
 import os
 import secrets
@@ -19,6 +18,7 @@ from typing import Any
 import trio
 
 import tenure
+from tenure.arguments import Parser, chosen
 from tenure.bench.apart import figures_of, times
 from tenure.bench.figures import shown
 from tenure.bench.spark_kills import OTHERS, TARGETS, Verdict, kills_of, run_with_kills
@@ -33,14 +33,12 @@ APPLICATION = Path(__file__).parent / "spark_application.py"
 
 def main(arguments: Sequence[str]) -> int:
     """Measure; 0 if every result was right, 1 if not, 2 for wrong usage."""
+    parser = _parser()
     try:
-        options = _parser().parse_args(arguments)
+        options = parser.parse(arguments)
+        names = chosen(parser, options.only, MEASUREMENTS)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 2
-    names = options.only.split(",") if options.only else list(MEASUREMENTS)
-    if unknown := [name for name in names if name not in MEASUREMENTS]:
-        _say(f"tenure bench spark: no measurement {unknown[0]!r}; there are {', '.join(MEASUREMENTS)}.")
-        return 2
     results: dict[str, Any] = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
     for name in names:
         if name == "kills":
@@ -58,8 +56,8 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if short or results.get("wrong") or results.get("doubled_drivers") or results.get("orphans") else 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tenure bench spark", description="Measure pipelines on Spark.")
+def _parser() -> Parser:
+    parser = Parser(prog="tenure bench spark", description="Measure pipelines on Spark.")
     parser.add_argument("--only", metavar="NAME,…", help=f"only these of {', '.join(MEASUREMENTS)}")
     parser.add_argument("--kills", type=times, default=6, metavar="N", help="runs in which something is killed")
     parser.add_argument("--seed", type=int, default=None, help="what is killed, and when")

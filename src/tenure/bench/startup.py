@@ -5,7 +5,6 @@ import os
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ async def measure_startup() -> dict[str, Any]:
             address = await _ready(process, log)
             ready_s = time.perf_counter() - began_s
             async with (
-                HazelcastGrid.connect(replace(parse_cluster(address), backups=0)) as grid,
+                HazelcastGrid.connect(parse_cluster(address)) as grid,
                 open_client(grid, registry=registry, now_ms=wall_clock_ms) as client,
             ):
                 await client.defining.schedule("bench-counter", "first", {})

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tenure.scheduler.jobtype import Registry
     from tenure.scheduler.settings import ClientSettings
 
-__all__ = ["checked_timeout_s", "client_settings", "cluster_of", "connected", "connected_grid", "hush", "known_types"]
+__all__ = ["client_settings", "cluster_of", "connected", "connected_grid", "hush", "known_types"]
 
 DEFAULT = "tenure@127.0.0.1:5701"
 
@@ -65,18 +65,10 @@ async def connected(connection: Connection, registry: "Registry | None" = None) 
 
 
 def client_settings(connection: Connection) -> "ClientSettings":
-    """How long to wait for answers. Raises `Usage`."""
+    """How long to wait for answers."""
     from tenure.scheduler.settings import ClientSettings
 
-    timeout_s = checked_timeout_s(connection)
-    return ClientSettings(publish_deadline_s=timeout_s, ask_deadline_s=timeout_s)
-
-
-def checked_timeout_s(connection: Connection) -> float:
-    """Raises `Usage`."""
-    if not connection.timeout > 0:
-        raise Usage(f"--timeout is {connection.timeout:g}: give it more than 0 seconds.")
-    return connection.timeout
+    return ClientSettings(publish_deadline_s=connection.timeout, ask_deadline_s=connection.timeout)
 
 
 def known_types(connection: Connection, otherwise: "Registry | None" = None) -> "Registry":
@@ -96,30 +88,30 @@ def hush(connection: Connection) -> None:
 
 
 async def _formed(grid: "HazelcastGrid", connection: Connection) -> None:
-    from tenure.scheduler.cluster import find
+    from tenure.cli.standing import Unformed, standing
     from tenure.scheduler.grid.port import GridError
 
     try:
-        formed = await find(grid) is not None
+        found = await standing(grid)
     except GridError as error:
         what = f"The members of {cluster_of(connection)} do not answer: {error}"
         raise Unreachable(f"{what.rstrip('.')}. See `tenure doctor`.") from error
-    if not formed:
-        raise Unreachable(
-            f"The members of {cluster_of(connection)} are there, and no node has run on them yet: "
-            "start one with `tenure node APP`."
-        )
+    if isinstance(found, Unformed):
+        raise Unreachable(f"The members of {cluster_of(connection)} are there, and {found.finding}. {found.next_step}")
 
 
 async def _diagnosed(grid: "HazelcastGrid", error: Exception) -> Exception:
+    from tenure.cli.standing import Unformed, standing
     from tenure.scheduler.grid.port import GridError
     from tenure.scheduler.nodes_seen import live_nodes
 
     try:
-        nodes = await live_nodes(grid)
+        found, nodes = await standing(grid), await live_nodes(grid)
     except GridError:
         return error
     what = str(error).rstrip(".")
+    if isinstance(found, Unformed):
+        return Unreachable(f"{what}: {found.finding}. {found.next_step}")
     if not nodes:
         return Unreachable(f"{what}: no node is running. Start one with `tenure node APP`.")
     if lost := {partition for node in nodes for partition in node.lost}:

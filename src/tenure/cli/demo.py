@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tenure.cli.ends import Exit
-from tenure.cli.options import USUAL_OUTPUT, Output
+from tenure.cli.options import USUAL_OUTPUT, Output, Seconds
 
 if TYPE_CHECKING:
     from tenure.demo.course import Course
@@ -41,7 +41,7 @@ def demo(
 
 def chaos(
     *,
-    seconds: float = 60.0,
+    seconds: Seconds = 60.0,
     nodes: int = 3,
     members: int = 3,
     jobs: int = 1_000,

@@ -137,13 +137,12 @@ async def _end(node: "subprocess.Popen[bytes]") -> None:
 async def _heed(stop: "trio.Event", *, task_status: "trio.TaskStatus[None]") -> None:
     import trio
 
+    from tenure.signals import told_to_stop
+
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
         task_status.started()
-        first_s = 0.0
-        async for _ in received:
-            if not stop.is_set():
-                first_s = trio.current_time()
-            elif trio.current_time() - first_s > 0.3:  # not the same one again, as a process group may get it
+        async for _, again in told_to_stop(received):
+            if again:
                 os._exit(Exit.FAILED)
             stop.set()
 

@@ -10,12 +10,13 @@ import trio
 
 from tenure.cli.ends import first_error
 from tenure.cli.partitions_seen import look_at_partitions
+from tenure.cli.standing import Unformed, standing
 from tenure.connect import wall_clock_ms
 from tenure.members import MemberError, Standard, Verdict, check_members, find_java
 from tenure.members.jar import cache_dir
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient, open_client
-from tenure.scheduler.cluster import Cluster, find
+from tenure.scheduler.cluster import Cluster
 from tenure.scheduler.errors import TenureError
 from tenure.scheduler.grid.hazelcast import HazelcastGrid
 from tenure.scheduler.grid.port import Grid, GridError, Map
@@ -54,12 +55,13 @@ async def examine_grid(grid: Grid, *, timeout_s: float) -> list[Verdict]:
     """What is found out by using it. What can't be looked at is bad, and takes nothing from what else was found."""
     verdicts = await _looked("writes", partial(_writes, grid))
     try:
-        cluster, nodes = await find(grid), await live_nodes(grid)
+        found, nodes = await standing(grid), await live_nodes(grid)
     except (TenureError, GridError) as error:
         return [*verdicts, _not_looked("grid", error)]
-    if cluster is None:
-        return [*verdicts, Verdict("cluster", BAD, "no node has run here yet", "Start one with `tenure node APP`.")]
-    verdicts += [*await _looked("data", partial(_heads, grid, cluster)), _nodes(nodes), *_types(nodes)]
+    if isinstance(found, Unformed):
+        verdicts.append(Verdict("cluster", BAD, found.finding, found.next_step))
+        return [*verdicts, _nodes(nodes), *_types(nodes)] if nodes else verdicts
+    verdicts += [*await _looked("data", partial(_heads, grid, found)), _nodes(nodes), *_types(nodes)]
     if nodes:
         verdicts += await _looked("owners", partial(_work, grid, timeout_s))
     return verdicts

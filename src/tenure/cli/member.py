@@ -103,7 +103,8 @@ def member(
         setting, _, problem = str(error).partition(" ")
         raise Usage(f"{OPTIONS.get(setting, setting)} {problem}.") from error
     if print_config:
-        sys.stdout.write(member_config(settings))
+        config = member_config(settings)
+        sys.stdout.write(f"{json.dumps({'config': config})}\n" if output.json else config)
         return Exit.DONE
     import trio
 
@@ -122,15 +123,18 @@ async def _run(settings: "MemberSettings", health_file: Path | None, as_json: bo
 
     from tenure.members import rich_progress, start_member
     from tenure.members.health import answers, keep_health_file
+    from tenure.signals import told_to_stop
 
     _warn_of_exposure(settings.host)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
-            stop, starting = trio.Event(), trio.CancelScope()
+            stop, starting, quit_at_once = trio.Event(), trio.CancelScope(), False
 
             async def heed() -> None:
-                async for _ in signals:
-                    if stop.is_set():
+                nonlocal quit_at_once
+                async for _, again in told_to_stop(signals):
+                    if again:
+                        quit_at_once = True
                         nursery.cancel_scope.cancel()
                     stop.set()
                     starting.cancel()
@@ -148,6 +152,11 @@ async def _run(settings: "MemberSettings", health_file: Path | None, as_json: bo
                     nursery.start_soon(keep_health_file, health_file, is_well, HEALTH_EVERY_S)
                 await _keep(running, stop, as_json)
             nursery.cancel_scope.cancel()
+    if quit_at_once:
+        raise Failed(
+            "Told again to stop, the member was killed before it had handed over. With backups nothing is lost, if no "
+            "other one goes now."
+        )
     return Exit.DONE
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tenure.cli.ends import Exit, Usage
-from tenure.cli.options import USUAL_OUTPUT, Output
+from tenure.cli.options import USUAL_OUTPUT, Output, Seconds, SecondsOrZero
 
 if TYPE_CHECKING:
     from tenure.nodes.process import Ready
@@ -24,11 +24,11 @@ def node(
     cluster: Annotated[str | None, Parameter(name=["--cluster", "-c"], env_var="TENURE_CLUSTER")] = None,
     name: str = "",
     prefer_network: str | None = None,
-    drain_deadline: float = 30.0,
-    turn_deadline: float | None = None,
+    drain_deadline: SecondsOrZero = 30.0,
+    turn_deadline: SecondsOrZero | None = None,
     turns_at_once: int | None = None,
-    give_up_after: float = 60.0,
-    connect_timeout: float = 30.0,
+    give_up_after: Seconds = 60.0,
+    connect_timeout: Seconds = 30.0,
     allow_unsafe_members: Annotated[bool, Parameter(negative="")] = False,
     allow_pickled_jobs: Annotated[bool, Parameter(negative="")] = False,
     begin_anew: Annotated[bool, Parameter(negative="")] = False,

@@ -13,7 +13,17 @@ from tenure.cli.show import print_json, print_value, say
 if TYPE_CHECKING:
     from tenure.scheduler.client import GridClient
 
-__all__ = ["ask", "borrow_type", "check_started", "describe", "parse_json", "schedule", "state", "unschedule"]
+__all__ = [
+    "ask",
+    "borrow_type",
+    "check_started",
+    "describe",
+    "no_constant",
+    "parse_json",
+    "schedule",
+    "state",
+    "unschedule",
+]
 
 NODE_PATIENCE_S = 10.0
 FIRST_TURN_S = 3.0
@@ -141,13 +151,14 @@ def describe(id: str, /, *, connection: Connection = USUAL_CONNECTION) -> int:
 def parse_json(text: str, what: str) -> Any:
     """Raises `Usage`, with the place."""
     try:
-        return json.loads(text, parse_constant=_no_constant)
-    except ValueError as error:
+        return json.loads(text, parse_constant=no_constant)
+    except (ValueError, RecursionError) as error:
         hint = """quote it for the shell, like '{"n": 1}'."""
         raise Usage(f"{what} is no JSON ({error}): {text[:80]!r}; {hint}") from error
 
 
-def _no_constant(name: str) -> Any:
+def no_constant(name: str) -> Any:
+    """For `json.loads`: NaN and its like are Python's."""
     raise ValueError(f"{name} is not JSON")
 
 
@@ -160,8 +171,8 @@ def _parameters(pairs: tuple[str, ...], params: str | None) -> dict[str, Any]:
         if not equals or not name:
             raise Usage(f"{pair!r} is no parameter: write NAME=VALUE.")
         try:
-            given[name] = json.loads(value, parse_constant=_no_constant)
-        except ValueError:
+            given[name] = json.loads(value, parse_constant=no_constant)
+        except (ValueError, RecursionError):
             given[name] = value
     return given
 

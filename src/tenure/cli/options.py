@@ -5,7 +5,24 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-__all__ = ["USUAL_CONNECTION", "USUAL_OUTPUT", "Connection", "Output"]
+__all__ = ["USUAL_CONNECTION", "USUAL_OUTPUT", "Connection", "Limit", "Output", "Seconds", "SecondsOrZero"]
+
+
+def _some(_type: object, value: float | None) -> None:
+    if value is not None and not value > 0:  # nor is it no number
+        raise ValueError("Give it more than 0 seconds.")
+
+
+def _zero_or_some(_type: object, value: float | None) -> None:
+    if value is not None and not value >= 0:
+        raise ValueError("Give it 0 seconds or more.")
+
+
+Seconds = Annotated[float, Parameter(validator=_some)]
+SecondsOrZero = Annotated[float, Parameter(validator=_zero_or_some)]
+"""0 is a time as well."""
+Limit = Annotated[float | None, Parameter(show_default=False, validator=_some)]
+"""Never, unless it is given."""
 
 
 @Parameter(name="*")
@@ -31,10 +48,10 @@ class Connection(Output):
     app: Annotated[str | None, Parameter(env_var="TENURE_APP")] = None
     """The application (a Python file or module), to check messages and parameters before they are sent."""
 
-    timeout: float = 30.0
+    timeout: Seconds = 30.0
     """Seconds to wait for an answer."""
 
-    connect_timeout: float = 10.0
+    connect_timeout: Seconds = 10.0
     """Seconds to wait for the first connection."""
 
 

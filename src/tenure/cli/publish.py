@@ -13,11 +13,11 @@ from cyclopts import Parameter
 from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Usage
 from tenure.cli.lines import LineReader
-from tenure.cli.one import parse_json
+from tenure.cli.one import no_constant, parse_json
 from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.show import print_json, say
 from tenure.scheduler.errors import Mistake
-from tenure.scheduler.keys import checked_address
+from tenure.scheduler.keys import checked_address, checked_id
 
 if TYPE_CHECKING:
     from tenure.scheduler.client import GridClient
@@ -102,7 +102,7 @@ def publish(
         return _publish_one(to, parse_json(message, "the message"), message_id, topic, all, connection)
     if message_id or all:
         raise Usage("--id and --all are for one message; give lines of standard input an id each.")
-    if sys.stdin.isatty():
+    if sys.stdin is None or sys.stdin.isatty():
         raise Usage("No message was given: `tenure publish ID JSON`, or lines on standard input.")
     return _publish_lines(to, topic, connection)
 
@@ -203,7 +203,7 @@ def _parsed(number: int, text: bytes, to: str | None, outcome: Outcome) -> Line 
 def parse_line(number: int, text: str, to: str | None) -> Line:
     """Raises `ValueError` that says what is wrong with the line."""
     try:
-        found = json.loads(text)
+        found = json.loads(text, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON: {error}") from error
     if to is not None:
@@ -216,9 +216,11 @@ def parse_line(number: int, text: str, to: str | None) -> Line:
         checked_address(found["to"])
     except Mistake as error:
         raise ValueError(f"to is {found['to']!r:.80}: {error}") from error
-    if not isinstance(found.get("id", ""), str):
-        raise ValueError(f"id is {found['id']!r:.80}: it must be a text")
-    return Line(number, found["to"], found["message"], found.get("id", ""))
+    try:
+        id = checked_id(found.get("id", ""))
+    except Mistake as error:
+        raise ValueError(f"id is {found['id']!r:.80}: {error}") from error
+    return Line(number, found["to"], found["message"], id)
 
 
 async def _checked(client: "GridClient", lines: list[Line], topic: bool, outcome: Outcome) -> list[Line]:
@@ -237,7 +239,6 @@ async def _checked(client: "GridClient", lines: list[Line], topic: bool, outcome
                 raise ValueError(f"the message has {len(body)} bytes; the limit is {limit}")
             if (type := known.get(line.to)) is not None:
                 type.check_message(body, line.to)
-            line.id.encode()
         except (ValueError, OverflowError, RecursionError) as error:
             outcome.reject([line.number], error)
         else:

@@ -41,9 +41,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
-    console = Console(highlight=False, markup=False)
+    # What people have named is shown as it is: also `shop:key:7`, where rich would draw a key.
+    as_it_is: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
+    console = Console(**as_it_is)
     if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=max(80, console.measure(table).maximum + 4, 200))
+        console = Console(**as_it_is, width=max(80, console.measure(table).maximum + 4, 200))
     console.print(table)
 
 

@@ -19,7 +19,7 @@ from tenure.connect import wall_clock_ms
 from tenure.demo.ledger import Ledger, make_ledger
 from tenure.demo.publishing import TICK_S, Load
 from tenure.demo.stage import Stage
-from tenure.members import fetch_jar, rich_progress
+from tenure.members import jar_fetched, rich_progress
 from tenure.scheduler.client import GridClient, open_client
 from tenure.scheduler.errors import Mistake, NotDone
 from tenure.scheduler.jobtype import Registry
@@ -86,7 +86,7 @@ async def play(course: Course, stage: Stage) -> Ledger:
         f"{course.members} members, {course.nodes} nodes"
     )
     async with AsyncExitStack() as stack:
-        await trio.to_thread.run_sync(fetch_jar, rich_progress() if sys.stderr.isatty() else None)
+        await jar_fetched(rich_progress() if sys.stderr.isatty() else None)
         stage.say("Starting members and nodes …")
         cluster = await stack.enter_async_context(open_hazelcast(_plan(course)))
         client = await stack.enter_async_context(cluster.open_client(None, None))

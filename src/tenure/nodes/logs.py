@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -26,7 +27,7 @@ def set_up_logs(*, json: bool, level: str = "info", stream: Any = None) -> None:
     structlog.configure(
         processors=[*shared, structlog.processors.dict_tracebacks if json else _as_it_is, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(stream),
+        logger_factory=structlog.WriteLoggerFactory(_Patient(stream)),  # type: ignore[arg-type]  # it only writes
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(stream)
@@ -41,6 +42,22 @@ def set_up_logs(*, json: bool, level: str = "info", stream: Any = None) -> None:
     root.setLevel(number)
     if level != "debug":
         logging.getLogger("hazelcast").setLevel(logging.CRITICAL)  # what matters of it, the adapter says
+
+
+class _Patient:
+    """A log on a full disk, or into a pipe that nobody reads any more, loses its lines: no turn fails of that, and no
+    node ends of it. (The standard library's handlers do the same.)"""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 def _as_it_is(_logger: Any, _method: str, event: Any) -> Any:

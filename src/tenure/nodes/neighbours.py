@@ -14,13 +14,16 @@ class Neighbours:
 
     def __init__(self) -> None:
         self.host = _processes_known_here()
-        self.born = _born(os.getpid()) or 0
+        self.born = (_born(os.getpid()) or 0) if self.host else 0
 
     def is_gone(self, node: NodeInfo) -> bool:
         """Has its process certainly ended? Of nodes elsewhere nothing is certain."""
         if not node.pid or not node.born or not self.host or node.host != self.host:
             return False
-        return _born(node.pid) != node.born
+        try:
+            return _born(node.pid) != node.born
+        except OSError:
+            return False  # not told: it may be another user's, or we have too many files open to look
 
 
 @cache
@@ -34,11 +37,16 @@ def _processes_known_here() -> str:
 
 
 def _born(pid: int) -> int | None:
-    """When a process began, in ticks since the machine did; None if it has ended."""
+    """When a process began, in ticks since the machine did; None if it has ended. Raises `OSError` if none can tell."""
     try:
         status = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
+    except (FileNotFoundError, ProcessLookupError):
+        # Where /proc hides other users' processes (hidepid), it says the same of those that are there.
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return None
+        raise
     fields = status.rpartition(b")")[2].split()  # its name stands before that, and may hold anything
     if fields[0] in (b"Z", b"X"):
         return None  # ended; its parent has not looked yet

@@ -22,6 +22,7 @@ import trio
 
 from tenure.about import tenure_version
 from tenure.connect import parse_cluster, wall_clock_ms
+from tenure.jobs.spawning import SPAWNED_BY
 from tenure.listeners import listening
 from tenure.members import Progress, Standard, Verdict, check_members
 from tenure.members.health import keep_health_file
@@ -40,13 +41,12 @@ from tenure.scheduler.grid.port import Grid, OwnershipEvent
 from tenure.scheduler.host import Host
 from tenure.scheduler.node import Listening, Node
 from tenure.scheduler.settings import NodeSettings
+from tenure.signals import told_to_stop
 
 __all__ = ["NodeOptions", "Ready", "run_node"]
 
 QUIT_EXIT_CODE = 1
 COLLECT_AFTER = (2_000, 50, 1_000)
-SAME_SIGNAL_S = 0.3
-"""What comes so soon after the first signal is the same one: terminals and supervisors tell whole process groups."""
 PARTITIONS_WITHIN_S = 5.0
 WARNED_FROM_MEMBERS = 3
 """With fewer, a cluster is one for development: what it lacks is known, and would be said at each start."""
@@ -108,11 +108,11 @@ async def run_node(
 ) -> None:
     """Run until a signal, then drain. Returns when all was handed over; raises what it failed of."""
     began_s = time.monotonic()
-    stop, started = trio.Event(), trio.Event()
+    stop, serving = trio.Event(), trio.Event()
     async with trio.open_nursery() as signals:
         await signals.start(_heed_signals, stop)
         with trio.CancelScope() as whole:
-            signals.start_soon(_give_up_starting, stop, started, whole)
+            signals.start_soon(_give_up_starting, stop, serving, whole)
             async with (
                 _cluster(options, progress) as address,
                 _connect(options, address) as grid,
@@ -130,14 +130,15 @@ async def run_node(
                     nursery.start_soon(_warn_of_members, grid)
                     ended = trio.Event()
                     await nursery.start(_serve, node, ended)
-                    await _settled(node)
-                    _calm_the_collector()
-                    start_s = round(time.monotonic() - began_s, 3)
-                    started.set()
-                    if options.health_file is not None:
-                        nursery.start_soon(keep_health_file, options.health_file, partial(_is_well, node))
-                    on_ready(Ready(node.host.node, os.getpid(), address, cluster.formation, len(node.tenures), start_s))
-                    await _first_of(stop, node.told_to_leave)
+                    serving.set()  # from here on it has something to hand over
+                    if await _settled(node, stop):
+                        _calm_the_collector()
+                        start_s = round(time.monotonic() - began_s, 3)
+                        if options.health_file is not None:
+                            nursery.start_soon(keep_health_file, options.health_file, partial(_is_well, node))
+                        owned = len(node.tenures)
+                        on_ready(Ready(node.host.node, os.getpid(), address, cluster.formation, owned, start_s))
+                        await _first_of(stop, node.told_to_leave)
                     await _drain(node, ended, options)
                     nursery.cancel_scope.cancel()
         signals.cancel_scope.cancel()
@@ -233,11 +234,17 @@ async def _warn_of_members(grid: HazelcastGrid) -> None:
             known = {(verdict.about, verdict.standard) for verdict in found}
 
 
-async def _settled(node: Node) -> None:
-    """Return when the node serves what it was assigned, or can be expected to take its time."""
+async def _settled(node: Node, stop: trio.Event) -> bool:
+    """Return when the node serves what it was assigned, or can be expected to take its time. False: it is to go."""
     with trio.move_on_after(READY_AFTER_S_MAX):
-        while not _serves_its_share(node):  # noqa: ASYNC110  # nothing sets an event when a tenure opens
+        # Nothing sets an event when a tenure opens.
+        while not (_is_to_go(node, stop) or _serves_its_share(node)):  # noqa: ASYNC110
             await trio.sleep(READY_POLL_S)
+    return not _is_to_go(node, stop)
+
+
+def _is_to_go(node: Node, stop: trio.Event) -> bool:
+    return stop.is_set() or node.told_to_leave.is_set()
 
 
 def _serves_its_share(node: Node) -> bool:
@@ -264,6 +271,7 @@ def _node(
         launchers=launchers,
         cpu_s=time.process_time,
         version=tenure_version(),
+        spawned_by=os.environ.pop(SPAWNED_BY, ""),
     )
     hear: Listening = listening if options.listen else _deaf
     return Node(host, hear, name=options.name, pid=os.getpid(), neighbours=Neighbours())
@@ -293,19 +301,17 @@ async def _serve(node: Node, ended: trio.Event, *, task_status: trio.TaskStatus[
 async def _heed_signals(stop: trio.Event, *, task_status: trio.TaskStatus[None]) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
         task_status.started()
-        first_s = 0.0
-        async for number in received:
-            if not stop.is_set():
-                first_s = trio.current_time()
-            elif trio.current_time() - first_s > SAME_SIGNAL_S:
+        async for number, again in told_to_stop(received):
+            if again:
                 _log().warning(f"quitting at once ({signal.Signals(number).name}): others take over as after a crash")
                 os._exit(QUIT_EXIT_CODE)  # its embedded member ends with it
             stop.set()
 
 
-async def _give_up_starting(stop: trio.Event, started: trio.Event, whole: trio.CancelScope) -> None:
+async def _give_up_starting(stop: trio.Event, serving: trio.Event, whole: trio.CancelScope) -> None:
+    """While nothing is served there is nothing to hand over either; later a signal drains, ready or not."""
     await stop.wait()
-    if not started.is_set():
+    if not serving.is_set():
         _log().info("stopped before it was ready")
         whole.cancel()
 

@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from tenure.arguments import Parser
 from tenure.simulation.mutants import DEFENCES, without
 from tenure.simulation.report import Summary
 from tenure.simulation.run import Outcome, run_seed
@@ -19,7 +20,7 @@ FAILED, USAGE = 1, 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: no violation, 1: violations, or the simulator itself broke, which it says; 2: wrong usage."""
     try:
-        options = _parser().parse_args(arguments)
+        options = _parser().parse(arguments)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else USAGE
     if options.list_defences:
@@ -32,8 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="tenure simulate",
         description="Run simulated clusters through every hazard of a grid, and check every promise.",
     )

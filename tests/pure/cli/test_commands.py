@@ -1,14 +1,11 @@
 """The command line: exit codes, errors in a sentence, and nothing slow before it is needed."""
 
 import json
-import logging
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from tenure.cli import main
 from tenure.cli.app import COMMANDS, build_app
@@ -18,14 +15,7 @@ from tenure.scheduler.errors import DuplicateJob, NotDone, UnknownJob, WrongType
 NOBODY = ["--cluster", "nowhere@127.0.0.1:9", "--connect-timeout", "0.3"]
 
 
-@pytest.fixture(autouse=True)
-def logs_as_they_were() -> Iterator[None]:
-    """A node sets logs up for its whole process, and the one that a test starts here ends before the others."""
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = before
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("logs_as_they_were")
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:
@@ -78,7 +68,14 @@ def test_the_shell_can_complete_commands() -> None:
         (["jobs", "type=a", "adn", "b"], "column 8"),
         (["pause"], "Say which jobs"),
         (["dead-letters", "discard"], "Say which letters"),
-        (["state", "a", "--timeout", "0"], "--timeout is 0"),
+        (["state", "a", "--timeout", "0"], 'value "0.0" for --timeout. Give it more than 0 seconds.'),
+        (["publish", "a", "[" * 100_000], "is no JSON"),
+        (["state", "a", "--connect-timeout=-1"], "--connect-timeout"),
+        (["wait", "shop", "--within", "nan"], "--within"),
+        (["scale", "add-node", "--spawn", "x", "--within=-1"], "--within"),
+        (["node", "app.py", "--drain-deadline=-1"], "for --drain-deadline. Give it 0 seconds or more."),
+        (["node", "app.py", "--turn-deadline=-1"], "--turn-deadline"),
+        (["node", "app.py", "--give-up-after", "0"], "--give-up-after"),
         (["state", "a", "--cluster", "x@"], "names no cluster"),
         (["demo", "--jobs", "0"], "at least one job"),
         (["chaos", "--seconds", "5"], "nothing could happen"),
@@ -131,6 +128,32 @@ def test_errors_are_json_where_results_are(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["bench", "--only", "nope"], "there is no 'nope', only "),
+        (["bench", "--grid", "memory", "--only", "nope"], "there is no 'nope', only "),
+        (["bench", "--repeat", "0"], "0 is less than 1"),
+        (["bench", "operations", "--only", "nope"], "only member-change, "),
+        (["bench", "operations", "--nonsense"], "--nonsense"),
+        (["bench", "spark", "--only", "nope"], "only overhead, "),
+        (["bench", "spark", "--seed", "x"], "invalid int value: 'x'"),
+        (["simulate", "--seeds", "0"], "at least 1, not 0"),
+    ],
+)
+def test_so_are_those_of_what_reads_its_own_arguments(
+    arguments: list[str], what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--json"]) == Exit.USAGE
+    told = capsys.readouterr()
+    error = json.loads(told.err)
+    assert (error["error"], error["exit_code"], told.out) == ("Usage", 2, "")
+    assert what in error["what"]
+    assert "--help`." in error["what"]
+    assert main(arguments) == Exit.USAGE
+    assert said(capsys) == f"tenure: {error['what']}\n"
+
+
+@pytest.mark.parametrize(
     ("error", "code", "next_step"),
     [
         (UnknownJob("there is no job 'a'"), Exit.FAILED, "tenure jobs"),
@@ -161,6 +184,10 @@ def test_the_members_configuration_is_printed_for_members_run_by_others(capsys: 
     config = capsys.readouterr().out
     assert "minimum-cluster-size: 2" in config
     assert '"10.0.0.2:5701"' in config
+    assert main(["member", "--print-config", "--members-count", "3", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found.keys() == {"config"}
+    assert "minimum-cluster-size: 2" in found["config"]
 
 
 def test_an_applications_mistake_is_told_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

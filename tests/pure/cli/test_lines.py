@@ -34,6 +34,8 @@ def test_with_an_id_given_the_whole_line_is_the_message() -> None:
         (r'{"to": "\ud800", "message": 1}', "1 to 500 bytes of UTF-8"),
         ("[" * 200_000, "no JSON"),
         ('{"to": "a", "message": 1, "id": 7}', "id is 7"),
+        ('{"to": "a", "message": 1, "id": "%s"}' % ("x" * 501), "at most 500 bytes of UTF-8"),
+        ('{"to": "a", "message": NaN}', "NaN is not JSON"),
         ('{"to": "a", "message": 1, "when": 7}', "when: a line has only"),
     ],
 )

@@ -5,6 +5,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,3 +63,38 @@ def test_nothing_is_said_of_processes_that_can_not_be_seen(
     sleeper.process.kill()
     sleeper.process.wait()
     assert not neighbours.is_gone(structs.replace(sleeper.info, **changed))
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+    """/proc says this of every process."""
+
+    def read(_path: Path) -> bytes:
+        raise error
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+
+
+def of_another_user(_pid: int, _signal: int) -> None:
+    raise PermissionError(1, "Operation not permitted")
+
+
+@pytest.mark.parametrize("error", [PermissionError(1, "hidepid=1"), PermissionError(13, "or so"), OSError(24, "files")])
+def test_one_that_can_not_be_looked_at_is_not_gone(
+    neighbours: Neighbours, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    hide(monkeypatch, error)
+    assert not neighbours.is_gone(sleeper.info)
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(2, "hidepid=2"), ProcessLookupError(3, "ended amid the read")])
+def test_one_that_is_not_shown_is_gone_if_its_number_is_nobodys(
+    neighbours: Neighbours, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    hide(monkeypatch, error)
+    assert not neighbours.is_gone(sleeper.info)
+    with monkeypatch.context() as another_user:
+        another_user.setattr(os, "kill", of_another_user)
+        assert not neighbours.is_gone(sleeper.info)
+    sleeper.process.kill()
+    sleeper.process.wait()
+    assert neighbours.is_gone(sleeper.info)

@@ -1,0 +1,23 @@
+"""What a node takes from the environment that it is started in."""
+
+import os
+
+import pytest
+
+from tenure.application import load_application
+from tenure.nodes.application import Application
+from tenure.nodes.process import NodeOptions, _node
+from tenure.scheduler.cluster import Cluster
+from tenure.scheduler.grid.memory import MemoryCluster
+
+
+async def test_it_says_who_started_it_and_what_it_runs_does_not_inherit_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENURE_SPAWNED_BY", "me")
+    grid = MemoryCluster(partitions=3, members=1).connect()
+    application = Application("nowhere", load_application())
+    node = _node(grid, Cluster("f", 1, 3, True), NodeOptions(), application, {})
+    assert node.presence.info().spawned_by == "me"
+    assert "TENURE_SPAWNED_BY" not in os.environ
+    again = _node(grid, Cluster("f", 1, 3, True), NodeOptions(), application, {})
+    assert again.presence.info().spawned_by == ""
+    grid.close()
