@@ -7,12 +7,14 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
 
 from tenure.members import Member, MemberSettings, Standard, check_members, free_port, settle, start_member
 from tenure.scheduler.grid.hazelcast import CannotConnect, HazelcastGrid, HazelcastSettings
+from tenure.scheduler.grid.hazelcast.client import TenureClient
 from tenure.scheduler.grid.port import EntryEvent, Map, OwnershipEvent, Refused, Unknown
 
 pytestmark = pytest.mark.cluster
@@ -124,6 +126,29 @@ async def test_errors_in_its_body_come_out_as_they_are(pair: Cluster) -> None:
         async with pair.connect():
             await trio.sleep_forever()
     assert scope.cancelled_caught
+
+
+async def test_who_knew_the_members_from_the_start_is_told_when_more_are_heard(
+    pair: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Knowing(TenureClient):
+        """All that members push at first has come before anybody listens to it."""
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            deadline_s = time.monotonic() + PATIENCE_S
+            while len(self.connections) < 2 or not self.partition_table:
+                assert time.monotonic() < deadline_s
+                time.sleep(0.01)
+
+    async with pair.connect():
+        pass  # partitions are dealt out
+    monkeypatch.setattr("tenure.scheduler.grid.hazelcast.grid.TenureClient", Knowing)
+    events: list[OwnershipEvent] = []
+    async with pair.connect() as grid, grid.watch_ownership(events.append), grid.listen(Map.INBOX, lambda _: None):
+        others = {member.id for member in grid.ownership().members} - {grid.ownership().paired}
+        grid.hear(frozenset(others))
+        await until(lambda: OwnershipEvent.RECONNECTED in events)
 
 
 async def test_members_tell_how_they_are_set_up(pair: Cluster) -> None:
