@@ -101,7 +101,7 @@ class HazelcastGrid(Grid):
         self._changes = trio.Event()
         self._heard: frozenset[str] = frozenset()
         self._was_connected = False
-        self._members_are_news = False  # since the last disconnection
+        self._members_are_news = True  # not when they may be those of before a disconnection
         self._owes_reconnected = False
         self._writing = Writing()
         self._reading = Reading(handover, self._writing)
