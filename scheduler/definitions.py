@@ -48,6 +48,7 @@ class Definitions:
         self._after_removal: dict[str, Definition] = {}
         self._waiting: list[tuple[Envelope, int]] = []
         """Questions that are answered when their job has reached a revision."""
+        self._soon = trio.Event()
 
     # -- what is seen -----------------------------------------------------------------------------
 
@@ -324,11 +325,17 @@ class Definitions:
             is_read = await self._sweep()
         while True:
             pause_s = settings.definitions_sweep_s if is_read else settings.retry_pause_max_s
-            await trio.sleep(pause_s * (0.5 + random.random()))
+            with trio.move_on_after(pause_s * (0.5 + random.random())):
+                await self._soon.wait()
+            self._soon = trio.Event()
             async with self.host.sweeping_definitions:
                 began_s = trio.current_time()
                 is_read = await self._sweep()
                 await trio.sleep(REST * (trio.current_time() - began_s))
+
+    def sweep_soon(self) -> None:
+        """Events may have been lost: look now, one partition of a node after the other."""
+        self._soon.set()
 
     async def _sweep(self) -> bool:
         try:

@@ -1,5 +1,6 @@
 """What a node sees of the others, and of what it is told: one look at the map of nodes with each beat."""
 
+import math
 from typing import NamedTuple, Protocol, TypeVar
 
 import trio
@@ -20,6 +21,9 @@ LATENESS_FADES, LATENESS_SHARED = 0.8, 4
 """By how much our own lateness counts less with each beat; and how many times of it others are forgiven."""
 LATENESS_TOLD = 2
 """How many times the lateness that it tells of a node is forgiven."""
+UNSEEN_BEATS = 3
+"""Between two looks others are silent for so many beats at most. What kept us from looking, such as an outage of the
+member that holds the map, kept them from beating, too."""
 FORGET_AFTER = 4
 """A heart that stood still for so many times `gone_after_s` is no longer listed; it may come back."""
 
@@ -61,6 +65,8 @@ class Lookout:
         """node -> its last beat, and since when it is that, on trio's clock"""
         self._late_s = 0.0
         """How late we were ourselves of late."""
+        self._looked_s = math.inf
+        """When the last look got through."""
 
     def late(self, late_s: float) -> None:
         """So late was the last look."""
@@ -92,6 +98,8 @@ class Lookout:
     def _judge(self, nodes: dict[str, NodeInfo]) -> tuple[dict[str, NodeInfo], list[str]]:
         live, silent = {}, []
         now_s = trio.current_time()  # after the scan: it may have taken long, and we been frozen meanwhile
+        self._forgive(now_s - self._looked_s - UNSEEN_BEATS * self.settings.heartbeat_s)
+        self._looked_s = now_s
         for id, info in nodes.items():
             # Who was late of late may be again; and where we are, as on a machine that has too much to do, others too.
             patience_s = self.settings.gone_after_s + max(LATENESS_SHARED * self._late_s, LATENESS_TOLD * info.late_s)
@@ -106,6 +114,10 @@ class Lookout:
             elif now_s - since_s >= FORGET_AFTER * patience_s:
                 silent.append(id)
         return live, silent
+
+    def _forgive(self, unseen_s: float) -> None:
+        if unseen_s > 0:
+            self._beats = {id: (beat, since_s + unseen_s) for id, (beat, since_s) in self._beats.items()}
 
     async def forget(self, silent: list[str]) -> None:
         """List these no longer, but for ourselves."""

@@ -141,7 +141,14 @@ class Serving:
             handoffs.expected(self.partition)
 
     def _is_free(self, state: PartitionState) -> bool:
-        """Has its last owner closed it for us, or is it gone?"""
-        if state.closed_for is not None and state.closed_for in ("", self.host.node):
+        """Has its last owner closed it for us, or for one that will not come; or is it gone?"""
+        if state.closed_for == self.host.node:
+            return True
+        if state.closed_for is not None and not self._is_wanted(state.closed_for):
             return True
         return state.epoch == 0 or state.owner == self.host.node or not self.node.is_alive(state.owner)
+
+    def _is_wanted(self, successor: str) -> bool:
+        """May whom it was closed for still open it? Not one that knows that it is ours now."""
+        info = self.node.nodes.get(successor)
+        return info is not None and info.follows < self.node.assignment.version

@@ -92,15 +92,17 @@ class Tenure:
     def sweep_soon(self) -> None:
         """Events may have been lost, or the partition itself: look now."""
         self.sweeping.soon()
+        self.definitions.sweep_soon()
 
     def wake(self) -> None:
         """There may be something to do."""
         self._wake.set()
 
     def close(self, successor: str) -> None:
-        """Stop taking; end when running turns are done, or the drain deadline has passed."""
-        if self._closing is None:
-            self._closing = successor
+        """Stop taking; end when running turns are done, or the drain deadline has passed. Said again before that, the
+        newest successor counts."""
+        is_news, self._closing = self._closing is None, successor
+        if is_news:
             self._draining.deadline = trio.current_time() + self.settings.drain_deadline_s
             self.running.begin_no_more()
             self.wake()

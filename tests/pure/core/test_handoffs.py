@@ -13,13 +13,15 @@ from tenure.scheduler.assignment import NODE_PREFIX, NodeInfo
 from tenure.scheduler.cluster import find_or_form
 from tenure.scheduler.grid.memory import MemoryCluster, MemoryGrid
 from tenure.scheduler.grid.port import Map
-from tenure.scheduler.handoffs import Handoffs
+from tenure.scheduler.handoffs import Bell, Handoffs
 from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import Job, JobType, Registry
+from tenure.scheduler.lookout import Lookout
 from tenure.scheduler.node import Node
 from tenure.scheduler.presence import Presence
 from tenure.scheduler.serving import Serving
 from tenure.scheduler.settings import NodeSettings
+from tenure.scheduler.wire import encode
 
 PARTITIONS = 40
 
@@ -302,6 +304,75 @@ async def test_who_is_late_itself_has_more_patience_with_others(
         await trio.sleep(2.5)
         assert len(first.tenures) == PARTITIONS // 2
         await until(lambda: len(first.tenures) == PARTITIONS)
+
+
+@pytest.mark.parametrize("outage_s", [0.0, 1.0, 4.0])
+async def test_what_kept_one_from_looking_kept_the_others_from_beating(
+    outage_s: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The map's member is away for a time; the first look that gets through is before any beat that does."""
+    async with nodes() as crew:
+        grid = crew.cluster.connect()
+        settings = NodeSettings()
+        host = Host(grid, "a", Registry(), lambda: 0, "f", 1, settings)
+        lookout, began_s = Lookout(host, None), trio.current_time()
+
+        async def beat(number: int) -> None:
+            await grid.set(Map.NODES, 0, NODE_PREFIX + b"b", encode(NodeInfo("b", number)))
+
+        for number in range(10):
+            await beat(number)
+            assert set((await lookout.look()).live) == {"b"}
+            await trio.sleep(settings.heartbeat_s)
+        await trio.sleep(outage_s)
+        assert set((await lookout.look()).live) == {"b"}
+        for number in range(10, 20):
+            await beat(number)
+            await trio.sleep(settings.heartbeat_s)
+            assert set((await lookout.look()).live) == {"b"}
+        died_s = trio.current_time()
+        while (await lookout.look()).live:  # noqa: ASYNC110  # only looking shows it
+            await trio.sleep(settings.heartbeat_s)
+        assert settings.gone_after_s - 0.5 < trio.current_time() - died_s < settings.gone_after_s + 0.5
+        assert trio.current_time() - began_s > outage_s
+
+
+class Never:
+    """Stands in for what keeps a node from opening what it was given."""
+
+    def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.given: set[int] = set()
+        real = Handoffs.come_near
+
+        async def come_near(handoffs: Handoffs, partition: int, bell: Bell) -> None:
+            if handoffs.node is node:
+                self.given.add(partition)
+                await trio.sleep_forever()
+            await real(handoffs, partition, bell)
+
+        monkeypatch.setattr(Handoffs, "come_near", come_near)
+
+
+@pytest.mark.parametrize("dies", [True, False])
+async def test_what_was_closed_for_one_that_will_not_come_is_served_again_at_once(
+    dies: bool, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies, or it drains and the partitions are given to others."""
+    async with nodes(handoff_deadline_s=60.0) as crew:
+        first = await crew.add("a")
+        await until(lambda: len(first.tenures) == PARTITIONS)
+        second = await crew.add("b")
+        never = Never(second, monkeypatch)
+        await until(lambda: len(first.tenures) == PARTITIONS // 2, timeout_s=60)
+        assert len(never.given) == PARTITIONS // 2
+        assert not second.tenures
+        third = await crew.add("c")  # another than who had closed them takes some
+        if dies:
+            crew.kill("b")
+        else:
+            second.draining = True
+        assert await until(lambda: len(first.tenures) + len(third.tenures) == PARTITIONS, timeout_s=60) < 3
+        assert third.tenures
 
 
 async def test_partitions_follow_their_data_when_it_has_come_to_rest_and_a_dead_nodes_at_once(

@@ -360,6 +360,31 @@ async def test_closing_lets_turns_finish_until_the_deadline_and_cancels_the_rest
     assert (await bench.state_of("quick"))["done"] == [3]
 
 
+async def test_who_is_to_come_next_may_change_until_it_is_said(bench: Bench) -> None:
+    type = JobType("waiter", Waiter)
+    first = await bench.open(type, drain_deadline_s=5)
+    await bench.define("a", "waiter")
+    await bench.publish("a", 60)
+    await rest(1)
+    began_s = trio.current_time()
+    first.tenure.close("n2")
+    await rest(3)
+    await first.close("n3")
+    assert trio.current_time() - began_s < 5.5, "turns have no more time than they had"
+    assert [record.successor for record in await records(bench, first) if record.successor] == ["n3"]
+
+
+async def test_definitions_that_no_event_told_of_are_found_at_once_when_events_were_lost(bench: Bench) -> None:
+    first = await bench.open(JobType("counter", Job), hints=False, sweep_s=1000, definitions_sweep_s=1000)
+    await rest(5)
+    await bench.define("a", "counter")
+    await rest(5)
+    assert "a" not in first.state.jobs
+    first.tenure.sweep_soon()
+    await rest(1)
+    assert "a" in first.state.jobs
+
+
 async def test_nothing_new_is_taken_while_closing(bench: Bench) -> None:
     type = JobType("waiter", Waiter)
     first = await bench.open(type, drain_deadline_s=5)
