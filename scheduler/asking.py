@@ -11,6 +11,7 @@ import trio
 from msgspec import Raw
 
 from tenure.scheduler import errors
+from tenure.scheduler.allegiance import LOST
 from tenure.scheduler.errors import AskFailed, Backlogged, NotDone, PartitionLost
 from tenure.scheduler.grid.port import EntryEvent, GridError, Map
 from tenure.scheduler.keys import client_partition, reply_key
@@ -58,6 +59,8 @@ class Asking:
                 await self._send([(envelope.to, None)], [(partition, envelope)], limit_s)
                 await self._await_answer(n, question)
         except Backlogged as backlogged:
+            if self.client.allegiance.is_lost:
+                raise _lost(partition, envelope.to) from backlogged
             raise NotDone(f"the question to {envelope.to!r} could not be stored within {limit_s} s") from backlogged
         finally:
             del self._questions[n]
@@ -69,7 +72,9 @@ class Asking:
         return _unwrap(question.answer)
 
     async def _no_answer(self, partition: int, to: str, limit_s: float) -> errors.TenureError:
-        whose = f"{to!r}" if to else f"partition {partition}"
+        if self.client.allegiance.is_lost:
+            return _lost(partition, to)
+        whose = _whose(partition, to)
         if partition in await self.client.directory.lost_partitions():
             return PartitionLost(
                 f"no answer from {whose}: partition {partition} is lost, as all copies of its data were; "
@@ -110,6 +115,14 @@ class Asking:
             if (question := self._questions.get(answer.n)) is not None and question.answer is None:
                 question.answer = answer
                 question.answered.set()
+
+
+def _whose(partition: int, to: str) -> str:
+    return f"{to!r}" if to else f"partition {partition}"
+
+
+def _lost(partition: int, to: str) -> PartitionLost:
+    return PartitionLost(f"no answer from {_whose(partition, to)}: {LOST}; restore them from a snapshot")
 
 
 def _unwrap(answer: Answer) -> Raw:

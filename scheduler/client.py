@@ -23,7 +23,7 @@ from tenure.scheduler.directory import Directory
 from tenure.scheduler.elapsed import Elapsed
 from tenure.scheduler.errors import Mistake, NotDone, TooLarge, UnreadableFormat, WrongType
 from tenure.scheduler.formats import Formats
-from tenure.scheduler.grid.port import Grid, GridError, Map
+from tenure.scheduler.grid.port import Grid, GridError, Map, OwnershipEvent
 from tenure.scheduler.jobtype import Registry, registry
 from tenure.scheduler.keys import checked_address, checked_id, client_partition, partition_of
 from tenure.scheduler.known_types import KnownTypes
@@ -69,6 +69,11 @@ class GridClient:
         self._send = self.sending.send
         self.asking = Asking(self, self.sending, nursery)
         self.question = self.asking.question
+
+    def notice(self, event: OwnershipEvent) -> None:
+        """Members have changed."""
+        if event is OwnershipEvent.MERGED:
+            self.allegiance.doubt()
 
     async def publish(self, to: str | Topic, message: Any, *, id: str = "", deadline_s: float | None = None) -> None:
         """A message to a job, or to every subscriber of a topic.
@@ -235,11 +240,14 @@ async def open_client(
         await client.learn_format()
         if client.sending.refused is not None:
             raise client.sending.refused
-        async with grid.listen(
-            Map.REPLIES,
-            client.asking.on_replies,
-            key=(client_partition(sender, grid.partition_count), sender),
-            removals=False,
+        async with (
+            grid.watch_ownership(client.notice),
+            grid.listen(
+                Map.REPLIES,
+                client.asking.on_replies,
+                key=(client_partition(sender, grid.partition_count), sender),
+                removals=False,
+            ),
         ):
             try:
                 yield client

@@ -14,12 +14,12 @@ from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.keys import HEAD
 from tenure.scheduler.wire import Head, decode, encode
 
-__all__ = ["Cluster", "find_or_form"]
+__all__ = ["Cluster", "find", "find_or_form", "has_lost_all"]
 
 MARKER = b"cluster"
 ALIVE_S = 10.0
 """A marker that says that somebody restores, and has not moved for so long, is of one who was interrupted."""
-AT_ONCE_MAX = 32
+CONFIRMATIONS, CONFIRM_PAUSE_S = 4, 0.5
 
 
 class Cluster(Struct, frozen=True):
@@ -77,6 +77,18 @@ async def find(grid: Grid) -> Cluster | None:
         return None
     cluster = decode(stored, Cluster)
     return cluster if cluster.formed else None
+
+
+async def has_lost_all(grid: Grid) -> bool:
+    """Of a cluster that was formed: no head can be found, however often one looks. Raises `GridError`: reads that fail
+    prove nothing."""
+    for n in range(CONFIRMATIONS):
+        if n:
+            await trio.sleep(CONFIRM_PAUSE_S)
+        for partition in range(grid.partition_count):
+            if await grid.get(Map.HEADS, partition, HEAD) is not None:
+                return False
+    return True
 
 
 async def _find_or_begin(grid: Grid, name: str) -> tuple[Cluster, bytes]:

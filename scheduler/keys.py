@@ -26,7 +26,6 @@ __all__ = [
 ADDRESS_BYTES_MAX = MESSAGE_ID_BYTES_MAX = 500
 HEAD = b"head"
 WATERMARK = b"watermark"
-SENTINEL = b"sentinel"
 _SLOT = struct.Struct(">8sQQ")
 _NUMBER = struct.Struct(">Q")
 _CHUNK = struct.Struct(">QII")

@@ -252,10 +252,23 @@ async def test_a_cluster_that_comes_back_empty_is_told_and_not_taken_for_a_new_o
     try:
         with running(app, cluster=cluster) as node:
             formation = (await trio.to_thread.run_sync(node.ready))["formation"]
-            member.kill()
-            member = await start_member(settings)
-            assert await trio.to_thread.run_sync(node.ended) == 1
-            assert "come back empty" in node.why()
+            async with tenure.Client(cluster, registry=_types(app)) as client:
+                await client.schedule("counter", id="a")
+                assert await client.ask("a", {"n": 1}) == 1
+                member.kill()
+                member = await start_member(settings)
+                assert await trio.to_thread.run_sync(node.ended) == 1
+                assert "come back empty" in node.why()
+                with pytest.raises(tenure.Backlogged, match="come back empty") as caught:
+                    await client.publish("a", {"n": 2}, timeout_s=8)
+                assert caught.value.unstored == [("a", {"n": 2})]
+                with pytest.raises(tenure.PartitionLost, match="come back empty"):
+                    await client.ask("a", {"n": 3}, timeout_s=8)
+        command = [sys.executable, "-m", "tenure.cli", "publish", "a", '{"n": 4}', "--cluster", cluster]
+        told = await trio.run_process(command, capture_stderr=True, check=False)
+        assert told.returncode == 3
+        assert b"come back empty" in told.stderr
+        assert b"tenure restore" in told.stderr
         with running(app, cluster=cluster) as again:
             assert await trio.to_thread.run_sync(again.ended) == 1
             assert formation in again.why()

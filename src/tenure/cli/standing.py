@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import trio
 
-from tenure.scheduler.cluster import ALIVE_S, MARKER, Cluster
+from tenure.scheduler.cluster import ALIVE_S, MARKER, Cluster, has_lost_all
 from tenure.scheduler.grid.port import Grid, Map
 from tenure.scheduler.wire import decode
 
@@ -37,6 +37,12 @@ async def standing(grid: Grid) -> Cluster | Unformed:
     if marker is None:
         return Unformed("no node has run here yet", "Start one with `tenure node APP`.")
     if marker.formed:
+        if await has_lost_all(grid):
+            return Unformed(
+                f"the members of cluster {marker.formation} have come back empty (all were stopped at the same time): "
+                "all its jobs are lost",
+                "Restore a snapshot with `tenure restore`, or start a node with --begin-anew.",
+            )
         return marker
     if marker.restoring:
         return Unformed(

@@ -17,18 +17,15 @@ import trio
 from msgspec.structs import replace
 
 from tenure.nodes.errors import ClusterLost, ClusterReplaced, GridGone
-from tenure.scheduler.cluster import MARKER, Cluster, find_or_form
+from tenure.scheduler.cluster import MARKER, Cluster, find_or_form, has_lost_all
 from tenure.scheduler.errors import NotDone
 from tenure.scheduler.formats import Formats
 from tenure.scheduler.grid.port import Grid, GridError, Map, OwnershipEvent, Refused
-from tenure.scheduler.keys import HEAD
 from tenure.scheduler.wire import decode, encode
 
 __all__ = ["begin_anew", "guard", "join_cluster"]
 
 LOOK_EVERY_S = 2.0
-CONFIRM_PAUSE_S = 0.5
-CONFIRMATIONS = 4
 NEXT_STEP = "Restore a snapshot into a new cluster, or start a node with --begin-anew to go on with an empty one."
 
 
@@ -41,7 +38,7 @@ async def join_cluster(
         if begin_anew_if_lost:
             await begin_anew(grid)
         cluster = await find_or_form(grid, name, deadline_s=deadline_s)
-        lost = cluster.formation != name and await _has_lost_all(grid)
+        lost = cluster.formation != name and await has_lost_all(grid)
     except NotDone as error:
         raise GridGone(f"{error}; look at the members with `tenure doctor`.") from error
     except GridError as error:
@@ -60,7 +57,7 @@ async def begin_anew(grid: Grid) -> None:
     Raises `GridError`.
     """
     stored = await grid.get(Map.NODES, 0, MARKER)
-    if stored is None or not await _has_lost_all(grid):
+    if stored is None or not await has_lost_all(grid):
         return
     old = decode(stored, Cluster)
     new = Cluster(secrets.token_hex(6), old.incarnation + 1, old.partition_count, False)
@@ -82,7 +79,7 @@ async def guard(grid: Grid, cluster: Cluster, *, gone_after_s: float, formats: F
                 answered_s = trio.current_time()
                 if not found.restoring:  # the node keeps out meanwhile
                     cluster = found
-                    if await _has_lost_all(grid):
+                    if await has_lost_all(grid):
                         raise ClusterLost(_lost(cluster))
             except Refused:
                 answered_s = trio.current_time()  # members are there, and too few: like them, we wait for the others
@@ -111,17 +108,6 @@ async def _look(grid: Grid, cluster: Cluster) -> Cluster:
             "its members were all restarted, and came back empty. Start the node again to join the new one."
         )
     return found
-
-
-async def _has_lost_all(grid: Grid) -> bool:
-    """No head can be found, however often one looks (reads that fail prove nothing: they raise)."""
-    for n in range(CONFIRMATIONS):
-        if n:
-            await trio.sleep(CONFIRM_PAUSE_S)
-        for partition in range(grid.partition_count):
-            if await grid.get(Map.HEADS, partition, HEAD) is not None:
-                return False
-    return True
 
 
 def _lost(cluster: Cluster) -> str:

@@ -10,9 +10,10 @@ from tenure.cli.standing import Unformed, standing
 from tenure.scheduler.cluster import MARKER, Cluster, find_or_form
 from tenure.scheduler.grid.memory import Fault, Faults, FaultyCluster
 from tenure.scheduler.grid.port import Grid, GridError, Map
+from tenure.scheduler.keys import HEAD
 from tenure.scheduler.snapshots.claim import Claim
 from tenure.scheduler.snapshots.form import Manifest
-from tenure.scheduler.wire import encode
+from tenure.scheduler.wire import Head, encode
 
 FAULTS = Faults()
 MANIFEST = Manifest("2026-01-01T00-00-00Z", 1, "f", 1, 3, [], 0, 0, 0, 0.0)
@@ -62,12 +63,24 @@ async def test_a_restore_that_ends_meanwhile_is_no_hindrance(autojump_clock: tri
 
         async def end() -> None:
             await trio.sleep(0.3)
+            await grid.set(Map.HEADS, 0, HEAD, encode(Head("after", 2)))
             await claim.end()
 
         nursery.start_soon(end)
         found = await standing(grid)
         assert isinstance(found, Cluster)
         assert (found.formed, found.formation) == (True, "after")
+
+
+async def test_a_cluster_of_which_only_the_marker_is_there_is_lost(autojump_clock: trio.testing.MockClock) -> None:
+    grid = empty_grid()
+    cluster = await find_or_form(grid, "there")
+    for partition in range(grid.partition_count):
+        assert await standing(grid) == cluster
+        await grid.delete(Map.HEADS, partition, HEAD)
+    told = await said(grid)
+    assert "members of cluster there have come back empty" in told
+    assert "tenure restore" in told
 
 
 @pytest.mark.parametrize("fault", [Fault.ABSENT, Fault.STALE])
