@@ -23,6 +23,7 @@ LOCKS = {"demo": ROOT / "requirements-run.lock", "test": ROOT / "requirements.lo
 CHECKS = [["ruff", "check"], ["mypy"], ["lint-imports", "--no-logo"]]
 FAST = "not cluster and not spark and not docker and not long and not slow"
 FULL = "not slow"
+VENV_PACKAGES = ["python{}.{}-venv".format(*sys.version_info), "python3-venv"]
 JAVA_PACKAGES = ["openjdk-17-jre-headless", "openjdk-21-jre-headless"]  # Debian 12 has the one, Debian 13 the other
 
 
@@ -61,16 +62,22 @@ def find_java():
     look = [VENV / "bin" / "python", "-c", "from tenure.jobs.spark.java import find_java_home; find_java_home()"]
     if not subprocess.run(look, stderr=subprocess.DEVNULL).returncode:
         return
+    print("Installing a Java for Spark …", flush=True)
+    installed_one_of(JAVA_PACKAGES)
+
+
+def installed_one_of(packages):
+    """Whether Debian's first package that is to be had could be installed: only root may, where apt is."""
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid():
-        return
-    print("Installing a Java for Spark …", flush=True)
+        return False
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     subprocess.run([apt, "update"], **quiet)
-    for package in JAVA_PACKAGES:
+    for package in packages:
         install = [apt, "install", "-y", "--no-install-recommends", package]
         if not subprocess.run(install, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, **quiet).returncode:
-            return
+            return True
+    return False
 
 
 def succeeds(command):
@@ -97,12 +104,21 @@ def set_up(command):
     current = {stamp(lock) for lock in LOCKS.values()}
     if not found or not found <= current:
         print("Setting up .venv …", flush=True)
-        if subprocess.run([sys.executable, "-m", "venv", "--clear", VENV]).returncode:
-            sys.exit("Python's venv module did not work; on Debian and Ubuntu: apt install python3-venv")
+        make_venv()
     print("Installing what {} pins …".format(LOCKS[command].name), flush=True)
     pip("--require-hashes", "-r", LOCKS[command])
     pip("--no-deps", "--no-build-isolation", "-e", ROOT)
     (VENV / ("installed-" + LOCKS[command].name)).write_text(wanted)
+
+
+def make_venv():
+    """Debian and Ubuntu keep a part of Python's venv module in a package of its own."""
+    make = [sys.executable, "-m", "venv", "--clear", VENV]
+    said = subprocess.run(make, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if said.returncode == 0 or installed_one_of(VENV_PACKAGES) and subprocess.run(make).returncode == 0:
+        return
+    print(said.stdout, file=sys.stderr)
+    sys.exit("Python's venv module did not work; on Debian and Ubuntu: apt install {}".format(VENV_PACKAGES[0]))
 
 
 def pip(*arguments):

@@ -66,7 +66,7 @@ def _run_file(path: Path) -> None:
     if path.is_dir():
         raise BadApplication(f"{path} is a folder; name the Python file that registers the job types")
     if not path.is_file():
-        raise BadApplication(f"there is no file {path}")
+        raise BadApplication(f"there is no file {path}: name the Python file that registers the job types")
     name = f"_tenure_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -104,7 +104,7 @@ def _sentence(source: str | PathLike[str], error: BaseException) -> str:
     theirs = [frame for frame in frames if not _is_ours(frame.filename)]
     inside = [frame for frame in theirs if own is not None and Path(frame.filename) == own] or theirs
     if not inside:
-        return f"{source} can't be loaded: {what}"
+        return f"{source} can't be loaded: {what}; name a Python file (app.py), or a module that can be imported here"
     return f"{inside[-1].filename}, line {inside[-1].lineno}: {what}"
 
 

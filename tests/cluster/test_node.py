@@ -180,6 +180,13 @@ async def test_without_any_event_all_still_works(app: Path, member: Member) -> N
             assert [await client.ask("a", {"n": 1}) for _ in range(3)] == [1, 2, 3]
 
 
+async def test_a_preferred_network_without_any_member_is_told(app: Path, member: Member) -> None:
+    for network, is_told in (("10.99.0.0/16", True), ("127.0.0.0/8", False)):
+        with running(app, "--prefer-network", network, cluster=address(member)) as node:
+            await trio.to_thread.run_sync(node.ready)
+            assert (f"no member has an address in {network}" in node.log.read_text()) == is_told
+
+
 async def test_what_takes_too_long_is_not_waited_for(app: Path, member: Member) -> None:
     cluster = address(member)
     with running(app, "--turn-deadline", "0.5", cluster=cluster) as node:

@@ -1,6 +1,8 @@
 """Every promise, on real processes under load: what was acknowledged takes effect once, in order, whatever ends."""
 
 from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import psutil
@@ -170,12 +172,25 @@ async def test_members_join_and_leave_under_load() -> None:
 
 
 async def test_without_any_event_nothing_is_lost_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither nodes nor clients hear of anything."""
     monkeypatch.setattr(HazelcastBackend, "node_options", ("--no-events", "--set", "sweep_s=0.2"))
-    async with under_load(members=2) as (cluster, ledger):
+    monkeypatch.setattr(HazelcastGrid, "listen", deaf)
+    monkeypatch.setattr(HazelcastGrid, "watch_ownership", deaf)
+    async with under_load(members=3) as (cluster, ledger):
         await trio.sleep(2)
         await cluster.kill(0)
         await trio.sleep(4)
+        await cluster.kill_member(0)
+        await trio.sleep(4)
+        await cluster.add_member()
+        await trio.sleep(2)
         await ledger.check()
+
+
+@asynccontextmanager
+async def deaf(*_arguments: object, **_options: object) -> AsyncIterator[None]:
+    """In place of what would tell."""
+    yield
 
 
 # -- how it is seen ---------------------------------------------------------------------------------

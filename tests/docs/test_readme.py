@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -39,7 +40,7 @@ def test_the_first_code_block_has_the_two_commands() -> None:
 
 def test_the_test_in_the_readme_passes(folder: Path) -> None:
     (folder / "test_app.py").write_text(blocks("python")[2])
-    (folder / "pytest.ini").write_text("[pytest]\ntrio_mode = true\n")
+    (folder / "pytest.ini").write_text(blocks("ini")[0])
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_app.py"]
     done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=60)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
@@ -73,13 +74,8 @@ def cluster(folder: Path) -> Iterator[str]:
 
 @pytest.mark.cluster
 def test_the_tour(folder: Path, cluster: str) -> None:
-    (folder / "visits.py").write_text(blocks("python")[1])
-    commands = [line for line in blocks("sh")[1].splitlines() if not line.startswith("export ")]
-    answers = {}
-    for command in commands:
-        if command.startswith("tenure state audit"):
-            time.sleep(1)  # its message is on the way: from job to job nobody waits
-        done = subprocess.run(
+    def typed(command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             command,
             shell=True,
             cwd=folder,
@@ -88,18 +84,29 @@ def test_the_tour(folder: Path, cluster: str) -> None:
             text=True,
             timeout=60,
         )
+
+    (folder / "visits.py").write_text(blocks("python")[1])
+    commands = [line for line in blocks("sh")[1].splitlines() if not line.startswith("export ")]
+    answers = {}
+    for command in commands:
+        if command.startswith("tenure state audit"):
+            time.sleep(1)  # its message is on the way: from job to job nobody waits
+        done = typed(command)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         answers[command.split("  #")[0].strip()] = done.stdout
     assert answers["tenure ask clicks '{\"n\": 100}'"].strip() == "111"
     assert "clicks has 111" in answers["tenure state audit"]
     assert "clicks" in answers["tenure jobs"]
-    done = subprocess.run(
-        [sys.executable, "visits.py"],
-        cwd=folder,
-        env=environment(TENURE_CLUSTER=cluster),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = typed(f"{sys.executable} visits.py")
     assert done.stdout.splitlines()[:1] == ["1001"], done.stdout + done.stderr
     assert "Counter(total=1001)" in done.stdout
+    nodes, kill, start, ask = (line.split("  ")[0] for line in blocks("sh")[2].splitlines())
+    assert (nodes, kill, start) == ("tenure nodes", "kill -9 4711", "tenure node app.py &")
+    node = json.loads(typed("tenure nodes --json").stdout)  # an object a line
+    os.kill(node["pid"], signal.SIGKILL)
+    with subprocess.Popen(["tenure", "node", "app.py"], cwd=folder, env=environment(TENURE_CLUSTER=cluster)) as other:
+        try:
+            assert typed(ask).stdout.strip() == "111"
+        finally:
+            other.terminate()
+            other.wait(timeout=30)

@@ -17,7 +17,7 @@ from tenure.scheduler.grid.hazelcast.settings import HazelcastSettings
 from tenure.scheduler.grid.leaving import leaving
 from tenure.scheduler.grid.port import Member, Ownership, OwnershipEvent
 
-__all__ = ["Candidate", "OwnershipKeeper", "changes", "choose_pair"]
+__all__ = ["Candidate", "OwnershipKeeper", "changes", "choose_pair", "is_within"]
 
 
 LEAVING_S = 10.0
@@ -44,7 +44,7 @@ def choose_pair(candidates: Iterable[Candidate], settings: HazelcastSettings, cl
         spread = hashlib.blake2b(f"{client_id} {address}".encode(), digest_size=8).digest()
         return (
             address != settings.pair_with,
-            settings.network is not None and not _within(member.host, settings),
+            settings.network is not None and not is_within(member.host, settings),
             member.host != candidate.local_host,
             spread,
         )
@@ -53,7 +53,8 @@ def choose_pair(candidates: Iterable[Candidate], settings: HazelcastSettings, cl
     return best.member.id if best else None
 
 
-def _within(host: str, settings: HazelcastSettings) -> bool:
+def is_within(host: str, settings: HazelcastSettings) -> bool:
+    """Is this an address in the network that is preferred?"""
     try:
         return settings.network is not None and ipaddress.ip_address(host) in settings.network
     except ValueError:

@@ -80,9 +80,15 @@ def _told(error: BaseException) -> tuple[Exit, str]:
     if port is not None and isinstance(error, port.GridError):
         return Exit.UNREACHABLE, f"The members do not answer: {str(error).rstrip('.')}. See `tenure doctor`."
     if isinstance(error, OSError):
-        return Exit.FAILED, f"{error}."
+        return Exit.FAILED, _of_the_system(error)
     name = type(error).__name__
     return Exit.FAILED, f"{name}: {error}. This should not happen: run it with --debug, and report what that shows."
+
+
+def _of_the_system(error: OSError) -> str:
+    if error.filename is None or error.strerror is None:
+        return f"{str(error).rstrip('.')}. See `tenure doctor` for what this machine lacks."
+    return f"{error.filename}: {error.strerror}. Name another path, or see to it that this one may be used."
 
 
 def _usage(error: BaseException) -> str | None:
@@ -119,6 +125,8 @@ NEXT_STEPS = {
     "NotDone": "See `tenure doctor` for whether members and nodes are there.",
     "Backlogged": "See `tenure partitions` for where it waits, and publish again (with ids, to be safe from doubles).",
     "PartitionLost": "See `tenure partitions`; restore a snapshot.",
+    "WrongType": "What it takes stands in the job type's annotations, in the application.",
+    "TooLarge": "Send less, or store it elsewhere and send where it is.",
     "UnknownJobType": "Name a type that the nodes know (`tenure nodes`), or the application with --app.",
 }
 

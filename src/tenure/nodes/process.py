@@ -187,6 +187,11 @@ async def _check_members(grid: HazelcastGrid, options: NodeOptions) -> None:
         for verdict in _concerns(grid):
             if verdict.standard is Standard.WARNING:
                 _log().warning(f"members: {verdict.about}: {verdict.finding}", next_step=verdict.next_step)
+    if grid.prefers_in_vain():
+        _log().warning(
+            f"no member has an address in {options.prefer_network}: paired with the nearest of all",
+                next_step="`tenure doctor` shows the members' addresses.",
+        )
     if not bad:
         return
     findings = "; ".join(f"{verdict.about}: {verdict.finding}" for verdict in bad)

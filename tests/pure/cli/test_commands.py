@@ -10,7 +10,7 @@ import pytest
 from tenure.cli import main
 from tenure.cli.app import COMMANDS, build_app
 from tenure.cli.ends import Exit, Failed, explain, first_error
-from tenure.scheduler.errors import DuplicateJob, NotDone, UnknownJob, WrongType
+from tenure.scheduler.errors import DuplicateJob, NotDone, TooLarge, UnknownJob, WrongType
 
 NOBODY = ["--cluster", "nowhere@127.0.0.1:9", "--connect-timeout", "0.3"]
 
@@ -158,7 +158,10 @@ def test_so_are_those_of_what_reads_its_own_arguments(
     [
         (UnknownJob("there is no job 'a'"), Exit.FAILED, "tenure jobs"),
         (DuplicateJob("job 'a' exists"), Exit.FAILED, ""),
-        (WrongType("message to 'a'"), Exit.USAGE, ""),
+        (WrongType("message to 'a'"), Exit.USAGE, "annotations"),
+        (TooLarge("message to 'a'"), Exit.USAGE, "Send less"),
+        (PermissionError(13, "Permission denied", "/x"), Exit.FAILED, "/x: Permission denied. Name another path"),
+        (OSError("no room"), Exit.FAILED, "no room. See `tenure doctor`"),
         (NotDone("no answer"), Exit.UNREACHABLE, "tenure doctor"),
         (Failed("2 jobs were not paused."), Exit.FAILED, ""),
         (KeyboardInterrupt(), Exit.FAILED, "interrupted"),
