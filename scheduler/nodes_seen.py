@@ -56,5 +56,5 @@ async def patiently(look: Callable[[Grid], Awaitable[T]], grid: Grid) -> T:
             return await look(grid)
         except GridError as error:
             if trio.current_time() >= end_s:
-                raise NotDone(f"the grid has not told for {PATIENCE_S:g} s which nodes there are: {error}") from error
+                raise NotDone(f"the members have not answered for {PATIENCE_S:g} s: {error}") from error
         await trio.sleep(PAUSE_S)

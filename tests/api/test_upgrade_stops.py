@@ -219,7 +219,7 @@ async def test_a_grid_that_does_not_answer_stops_it(upgraded: Any) -> None:
 
         it.at["watching"] = fail
         with pytest.raises(
-            tenure.UpgradeStopped, match=r"0 of 2 .* has not told for 30 s which nodes .* node-0, node-1"
+            tenure.UpgradeStopped, match=r"0 of 2 .* members have not answered for 30 s.* node-0, node-1"
         ):
             await it.run()
         faults.end()

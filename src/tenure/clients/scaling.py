@@ -127,22 +127,21 @@ async def named(grid: Grid, node: str) -> NodeInfo:
 
 
 async def tell(grid: Grid, id: str, order: Order) -> None:
-    """Give a node an order; returns when it is stored."""
-    while True:
-        try:
-            return await give_order(grid, id, order)
-        except GridError:
-            await trio.sleep(POLL_S)
+    """Give a node an order; returns when it is stored. Raises `NotDone` where members don't answer any more."""
+    await patiently(lambda grid: give_order(grid, id, order), grid)
 
 
 async def left(grid: Grid, id: str) -> None:
-    """Until a node has taken its leave."""
-    absent = 0
-    while absent < ABSENT_READS:
-        try:
-            absent = 0 if await grid.get(Map.NODES, 0, NODE_PREFIX + id.encode()) is not None else absent + 1
-        except GridError:
-            absent = 0
+    """Until a node has taken its leave. Raises `NotDone` where members don't answer any more."""
+
+    async def is_gone(grid: Grid) -> bool:
+        for _ in range(ABSENT_READS):
+            if await grid.get(Map.NODES, 0, NODE_PREFIX + id.encode()) is not None:
+                return False
+            await trio.sleep(POLL_S)
+        return True
+
+    while not await patiently(is_gone, grid):  # noqa: ASYNC110  # no event tells for sure
         await trio.sleep(POLL_S)
 
 
