@@ -167,7 +167,7 @@ def _summary(tenure: "Tenure", id: str, record: JobRecord) -> Arguments:
         "type": record.type,
         "version": record.version,
         "generation": record.generation,
-        "application": record.application,
+        "application": application_of(tenure, record.type, record.application),
         "status": record.status,
         "stuck": live.stuck if live else "",
         "running": bool(live and live.running),

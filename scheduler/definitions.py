@@ -322,15 +322,17 @@ class Definitions:
         # Not all of a takeover's partitions at the same moment.
         await trio.sleep(min(SPREAD_S, settings.definitions_sweep_s) * random.random())
         async with self.host.first_definitions:
-            is_read = await self._sweep()
+            is_read = self.tenure.cutting.reads_definitions() or await self._sweep()
         while True:
             pause_s = settings.definitions_sweep_s if is_read else settings.retry_pause_max_s
             with trio.move_on_after(pause_s * (0.5 + random.random())):
                 await self._soon.wait()
-            self._soon = trio.Event()
             async with self.host.sweeping_definitions:
+                # A snapshot may have read them before what is looked for was there.
+                by_itself = not self._soon.is_set()
+                self._soon = trio.Event()
                 began_s = trio.current_time()
-                is_read = await self._sweep()
+                is_read = by_itself and self.tenure.cutting.reads_definitions() or await self._sweep()
                 await trio.sleep(REST * (trio.current_time() - began_s))
 
     def sweep_soon(self) -> None:
@@ -339,10 +341,9 @@ class Definitions:
 
     async def _sweep(self) -> bool:
         try:
-            if not self.tenure.cutting.reads_definitions():
-                async for page in self.host.grid.scan(Map.JOBS, self.partition, page=500):
-                    for entry in page:
-                        self.offer_swept(entry.key, entry.value)
+            async for page in self.host.grid.scan(Map.JOBS, self.partition, page=500):
+                for entry in page:
+                    self.offer_swept(entry.key, entry.value)
         except GridError:
             return False
         return True

@@ -142,6 +142,8 @@ class Serving:
 
     def _is_free(self, state: PartitionState) -> bool:
         """Has its last owner closed it for us, or for one that will not come; or is it gone?"""
+        if self.node.assignment.owners[self.partition] != self.host.node:
+            return False  # it is another's by now, who may be opening it
         if state.closed_for == self.host.node:
             return True
         if state.closed_for is not None and not self._is_wanted(state.closed_for):

@@ -61,7 +61,8 @@ async def test_one_that_an_older_version_scheduled_is_no_work_either(
     monkeypatch.setattr(Defining, "_definition", older)
     await autoscaled(cluster, client)
     await client.schedule_snapshots(place, every_s=3600)
-    assert {job["application"] for job in await client.jobs()} == {""}
+    assert {job["application"] for job in await client.jobs()} == {"tenure"}, "whatever is stored with them"
+    assert await client.jobs("application=default") == []
     assert (await client.wait("default", timeout_s=30))["jobs"] == 0
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 import trio
 
 from tenure.listeners import listening
-from tenure.scheduler.assignment import NODE_PREFIX, NodeInfo
+from tenure.scheduler.assignment import NODE_PREFIX, Assignment, NodeInfo
 from tenure.scheduler.cluster import find_or_form
 from tenure.scheduler.grid.memory import MemoryCluster, MemoryGrid
 from tenure.scheduler.grid.port import Map
@@ -21,6 +22,7 @@ from tenure.scheduler.node import Node
 from tenure.scheduler.presence import Presence
 from tenure.scheduler.serving import Serving
 from tenure.scheduler.settings import NodeSettings
+from tenure.scheduler.state import PartitionState
 from tenure.scheduler.wire import encode
 
 PARTITIONS = 40
@@ -373,6 +375,29 @@ async def test_what_was_closed_for_one_that_will_not_come_is_served_again_at_onc
             second.draining = True
         assert await until(lambda: len(first.tenures) + len(third.tenures) == PARTITIONS, timeout_s=60) < 3
         assert third.tenures
+
+
+@pytest.mark.parametrize(
+    ("owner", "closed_for", "follows", "is_free"),
+    [
+        ("a", None, 2, False),  # its last owner is alive
+        ("a", "", 2, True),
+        ("a", "a", 2, True),
+        ("b", "a", 2, False),  # closed for us, before it was given to another
+        ("b", "", 2, False),
+        ("a", "b", 1, False),  # closed for another, who does not know yet that it is ours
+        ("a", "b", 2, True),
+        ("a", "gone", 0, True),
+    ],
+)
+def test_whose_turn_it_is(owner: str, closed_for: str | None, follows: int, is_free: bool) -> None:
+    nodes = {"a": NodeInfo("a", 1), "b": NodeInfo("b", 1, follows=follows), "c": NodeInfo("c", 1)}
+    node: Any = SimpleNamespace(
+        host=SimpleNamespace(node="a"), assignment=Assignment(2, (owner,)), nodes=nodes, is_alive=nodes.__contains__
+    )
+    state = PartitionState()
+    state.epoch, state.owner, state.closed_for = 1, "c", closed_for
+    assert Serving(node, 0)._is_free(state) is is_free
 
 
 async def test_partitions_follow_their_data_when_it_has_come_to_rest_and_a_dead_nodes_at_once(

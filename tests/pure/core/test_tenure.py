@@ -374,9 +374,13 @@ async def test_who_is_to_come_next_may_change_until_it_is_said(bench: Bench) -> 
     assert [record.successor for record in await records(bench, first) if record.successor] == ["n3"]
 
 
-async def test_definitions_that_no_event_told_of_are_found_at_once_when_events_were_lost(bench: Bench) -> None:
+@pytest.mark.parametrize("amid_snapshot", [False, True])
+async def test_definitions_that_no_event_told_of_are_found_at_once_when_events_were_lost(
+    bench: Bench, amid_snapshot: bool
+) -> None:
     first = await bench.open(JobType("counter", Job), hints=False, sweep_s=1000, definitions_sweep_s=1000)
     await rest(5)
+    first.tenure.cutting.reads_definitions = lambda: amid_snapshot  # type: ignore[method-assign]
     await bench.define("a", "counter")
     await rest(5)
     assert "a" not in first.state.jobs
