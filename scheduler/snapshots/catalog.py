@@ -137,7 +137,8 @@ class Catalog:
                     nursery.start_soon(look, partition)
         if not problems:
             problems += _disagreements(parts)
-            if unnamed := {path for part in parts.values() for path, _ in part.packs} - set(manifest.packs):
+            unnamed = {path for part in parts.values() for path, _ in part.packs} - set(manifest.packs)
+            if unnamed and manifest.packs:  # versions that named none are none the worse for it
                 problems.append(f"its manifest does not name {', '.join(sorted(unnamed))}")
             if jobs != manifest.jobs:
                 problems.append(f"{jobs} jobs were found, and {manifest.jobs} are promised")

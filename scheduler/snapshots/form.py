@@ -10,7 +10,7 @@ the digest of its content. Numbers are part of the format: they never change.
 
 import hashlib
 import zlib
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -46,7 +46,6 @@ JOBS_PER_BUCKET = 32
 BYTES_PER_BUCKET = 64 * 1024
 COMPRESSION = 1
 T = TypeVar("T")
-_manifest_encoder = msgspec.json.Encoder()
 
 
 class Bucket(Struct, array_like=True):
@@ -123,12 +122,12 @@ class Manifest(Struct, frozen=True):
     """What was written for it: the rest was there."""
     duration_s: float
     packs: list[str] = []
-    """All that its parts refer to."""
+    """All that its parts refer to; empty also where the version that wrote it did not say."""
     grid_format: int = FIRST
     """What the cluster's values were written in (see `scheduler.formats`)."""
     format: int = FORMAT
     checksum: str = ""
-    """Of all of the above."""
+    """Of all else that is stored, whether or not this version knows of it."""
 
 
 # -- places ---------------------------------------------------------------------------------------
@@ -192,23 +191,25 @@ def unpack(stored: bytes, type: type[T], digest: bytes | None = None, what: str 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
     """A manifest as it is stored, with its checksum."""
-    whole = msgspec.structs.replace(manifest, checksum="")
-    checksum = digest_of(_manifest_encoder.encode(whole)).hex()
-    encoded = _manifest_encoder.encode(msgspec.structs.replace(manifest, checksum=checksum))
+    fields = msgspec.structs.asdict(manifest)
+    encoded = msgspec.json.encode({**fields, "checksum": _checksum(fields)})
     return msgspec.json.format(encoded, indent=1) + b"\n"
 
 
 def read_manifest(stored: bytes, name: str) -> Manifest:
-    """Back; raises `SnapshotDamaged`."""
+    """Back; raises `SnapshotDamaged`. One of another version may have more fields than we know, or fewer."""
     try:
-        manifest = msgspec.json.decode(stored, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        fields = msgspec.json.decode(stored, type=dict[str, Any])
+        format = fields.get("format", FORMAT)
+        if format != FORMAT:
+            raise SnapshotDamaged(f"snapshot {name} has format {format}; this version of Tenure reads format {FORMAT}")
+        if fields.get("checksum") != _checksum(fields):
+            raise SnapshotDamaged(f"the manifest of snapshot {name} is damaged: its checksum is wrong")
+        return msgspec.convert(fields, Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SnapshotDamaged(f"the manifest of snapshot {name} is damaged: {error}") from error
-    if manifest.format != FORMAT:
-        raise SnapshotDamaged(
-            f"snapshot {name} has format {manifest.format}; this version of Tenure reads format {FORMAT}"
-        )
-    whole = msgspec.structs.replace(manifest, checksum="")
-    if digest_of(_manifest_encoder.encode(whole)).hex() != manifest.checksum:
-        raise SnapshotDamaged(f"the manifest of snapshot {name} is damaged: its checksum is wrong")
-    return manifest
+
+
+def _checksum(fields: dict[str, Any]) -> str:
+    """Of the fields in the order in which they are stored, as JSON without spaces, the checksum's own value empty."""
+    return digest_of(msgspec.json.encode({**fields, "checksum": ""})).hex()
