@@ -1,6 +1,6 @@
 """What snapshots there are at a place: naming, listing, verifying, keeping so many."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from tenure.scheduler.snapshots.form import (
     BucketRef,
     Manifest,
     Part,
+    PartRef,
     RawBucket,
     manifest_bytes,
     manifest_path,
@@ -83,14 +84,28 @@ class Catalog:
         """From now on it is there."""
         await self.store.write(manifest_path(manifest.name), manifest_bytes(manifest))
 
-    async def part(self, manifest: Manifest, partition: int) -> Part:
+    async def part(self, ref: PartRef) -> Part:
         """One partition's part. Raises `SnapshotDamaged`."""
-        ref = manifest.parts[partition]
         try:
             stored = await self.store.read(ref.path)
         except Missing as error:
-            raise SnapshotDamaged(f"{ref.path} of snapshot {manifest.name} is missing") from error
+            raise SnapshotDamaged(f"{ref.path} is missing") from error
         return unpack(stored, Part, bytes.fromhex(ref.digest), ref.path)
+
+    async def packs_of(self, refs: Iterable[PartRef]) -> set[str]:
+        """All that these parts refer to, by what they say themselves. Raises `SnapshotDamaged`."""
+        found: set[str] = set()
+        limiter = trio.Semaphore(AT_ONCE)
+
+        async def look(ref: PartRef) -> None:
+            async with limiter:
+                found.update(path for path, _ in (await self.part(ref)).packs)
+
+        with one_of_them():
+            async with trio.open_nursery() as nursery:
+                for ref in refs:
+                    nursery.start_soon(look, ref)
+        return found
 
     async def buckets(self, part: Part) -> AsyncIterator[RawBucket]:
         """All of a part. Raises `SnapshotDamaged`."""
@@ -125,7 +140,7 @@ class Catalog:
             nonlocal jobs
             async with limiter:
                 try:
-                    part = parts[partition] = await self.part(manifest, partition)
+                    part = parts[partition] = await self.part(manifest.parts[partition])
                     async for bucket in self.buckets(part):
                         jobs += len(bucket.jobs)
                 except SnapshotDamaged as error:
@@ -171,12 +186,13 @@ class Catalog:
         for name in kept:
             try:
                 manifest = await self.read(name)
+                packs = set(manifest.packs) or await self.packs_of(manifest.parts)
             except SnapshotDamaged as error:
                 raise SnapshotDamaged(
-                    f"{error}. So it is not known what it needs, and nothing older was deleted: delete "
+                    f"{error}. So it is not known what snapshot {name} needs, and nothing older was deleted: delete "
                     f"{manifest_path(name)} if it can't be repaired"
                 ) from error
-            needed |= {*(ref.path for ref in manifest.parts), *manifest.packs}
+            needed |= {*(ref.path for ref in manifest.parts), *packs}
         return needed
 
 

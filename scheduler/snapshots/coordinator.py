@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import trio
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from tenure.scheduler.assignment import NODE_PREFIX, NodeInfo
@@ -20,7 +21,7 @@ from tenure.scheduler.cluster import MARKER, Cluster, find
 from tenure.scheduler.errors import TenureError
 from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.snapshots.catalog import Catalog
-from tenure.scheduler.snapshots.errors import SnapshotFailed, SnapshotUnderWay, one_of_them
+from tenure.scheduler.snapshots.errors import SnapshotDamaged, SnapshotFailed, SnapshotUnderWay, one_of_them
 from tenure.scheduler.snapshots.form import Manifest, PartRef, is_of, manifest_path
 from tenure.scheduler.snapshots.moving import move
 from tenure.scheduler.snapshots.request import CHANNEL, CUT, REQUEST, Channel, Cut, Phase, Request
@@ -128,6 +129,7 @@ class _Coordinator:
         self._moving: list[Request] = []
         """What it may be already, where a beat was interrupted."""
         self._missing: list[int] = []
+        self._packs: set[str] = set()
         self._turn = trio.Lock()
 
     async def run(self, formation: str) -> None:
@@ -172,7 +174,7 @@ class _Coordinator:
             sum(cut.size_bytes for cut in cuts),
             sum(cut.written_bytes for cut in cuts),
             round(duration_s, 3),
-            sorted({path for cut in cuts for path in cut.packs}),
+            sorted(self._packs),
             cluster.format,
         )
 
@@ -339,12 +341,23 @@ class _Coordinator:
     async def _see_all(self) -> None:
         """All that is going to be promised is there, and seen from here: whoever restores it may be nowhere else."""
         assert self._request is not None
-        attempt = self._request.attempt
-        missing = {path for cut in self.cuts.values() for path in (cut.part, *cut.packs)}
+        cuts = self.cuts.values()
+        await self._see(f"parts/{self._request.attempt}", {cut.part for cut in cuts})
+        try:
+            # What the manifest does not name is deleted one day, and a node of an older version names nothing.
+            unnamed = [PartRef(cut.part, cut.digest) for cut in cuts if cut.packs is UNSET]
+            self._packs = await self.catalog.packs_of(unnamed)
+        except SnapshotDamaged as error:
+            raise _AttemptFailed(str(error)) from error
+        self._packs.update(path for cut in cuts if cut.packs is not UNSET for path in cut.packs)
+        await self._see("packs", self._packs)
+
+    async def _see(self, folder: str, paths: set[str]) -> None:
+        assert self._request is not None
+        attempt, missing = self._request.attempt, set(paths)
         with trio.move_on_after(SEEN_S):
             while True:
-                for folder in (f"parts/{attempt}", "packs"):
-                    missing -= {stored.path for stored in await self.store.files(folder)}
+                missing -= {stored.path for stored in await self.store.files(folder)}
                 if not missing:
                     return
                 before = [path for path in missing if not is_of(attempt, path)]

@@ -25,7 +25,7 @@ async def lines(catalog: Catalog, name: str = "") -> AsyncIterator[dict[str, Any
     """Everything in it, each with its `kind`. Raises `SnapshotDamaged`."""
     manifest = await catalog.read(name)
     for partition in range(manifest.partition_count):
-        part = await catalog.part(manifest, partition)
+        part = await catalog.part(manifest.parts[partition])
         jobs: dict[str, Raw] = {}
         async for bucket in catalog.buckets(part):
             for id in sorted(bucket.jobs.keys() | bucket.definitions.keys() | bucket.extras.keys()):

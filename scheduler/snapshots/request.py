@@ -1,6 +1,6 @@
 """How a coordinator and the partitions' owners talk: by values in the grid, so that both may change meanwhile."""
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 __all__ = ["CHANNEL", "CUT", "REQUEST", "Channel", "Cut", "Phase", "Request"]
 
@@ -52,8 +52,8 @@ class Cut(Struct, frozen=True):
     size_bytes: int = 0
     written_bytes: int = 0
     """Of these: what was not in the store before."""
-    packs: tuple[str, ...] = ()
-    """What it needs besides."""
+    packs: tuple[str, ...] | UnsetType = UNSET
+    """What it needs besides. Versions that name none leave this out."""
     failure: str = ""
     """Why it will not be."""
     final: bool = False

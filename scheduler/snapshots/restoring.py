@@ -180,7 +180,7 @@ class _Restorer:
 
         async def read(partition: int) -> None:
             async with limiter:
-                part = await self.catalog.part(self.manifest, partition)
+                part = await self.catalog.part(self.manifest.parts[partition])
                 self.watermark = max(self.watermark, part.client_lanes_max)
                 jobs: dict[str, Raw] = {}
                 async for bucket in self.catalog.buckets(part):

@@ -146,6 +146,32 @@ async def test_what_it_refers_to_is_there_when_it_is_promised(
         assert (await Catalog(here.store).verify(taken.name)).problems == []
 
 
+@pytest.mark.parametrize("older", [{0}, {0, 1, 2}])
+async def test_packs_that_nodes_of_older_versions_do_not_name_are_named_and_kept(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch, older: set[int]
+) -> None:
+    async with world() as here:
+        for n in range(9):
+            await here.client.defining.schedule("plain", f"j{n}", {})
+        grid_set = here.node.host.grid.set
+
+        async def name_no_packs(map: Map, partition: int, key: bytes, value: bytes, **options: Any) -> None:
+            if key == CUT and partition in older:
+                told = decode(value, dict[str, Any])
+                told.pop("packs", None)
+                value = encode(told)
+            await grid_set(map, partition, key, value, **options)
+
+        monkeypatch.setattr(here.node.host.grid, "set", name_no_packs)
+        here.store.age_s = 7200.0
+        for _ in range(2):  # the second refers to packs of the first
+            taken = await here.take(keep=1)
+        packs = {path for path in here.store.content if path.startswith("packs/")}
+        assert set(taken.packs) == packs
+        assert {int(path.rpartition("/")[2].partition("-")[0]) for path in packs} == {0, 1, 2}
+        assert (await Catalog(here.store).verify()).problems == []
+
+
 async def test_a_place_that_is_not_the_same_for_all_is_none(autojump_clock: Any) -> None:
     async with world() as here:
         elsewhere = Memory()

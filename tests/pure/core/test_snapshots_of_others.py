@@ -16,6 +16,7 @@ from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import Job, JobType, Registry
 from tenure.scheduler.node import Node
 from tenure.scheduler.snapshots import calls
+from tenure.scheduler.snapshots.catalog import Catalog
 from tenure.scheduler.snapshots.errors import SnapshotDamaged
 from tenure.scheduler.snapshots.form import Manifest, PartRef, digest_of, manifest_bytes, manifest_path, read_manifest
 from tenure.scheduler.snapshots.restoring import restore_snapshot
@@ -51,8 +52,8 @@ MANIFEST = b"""{
  "checksum": "34f2a4acfca69bb1d655370ca90ef045"
 }
 """
-"""As commit c95cb39 wrote it (see tests/upgrade/FROM), which named no packs. Partition 0 refers to one that the snapshot
-before has written."""
+"""As commit c95cb39 wrote it (see tests/upgrade/FROM), which named no packs. Partition 0 refers to one that the
+snapshot before has written."""
 FILES = {
     "packs/f6d161f9be3d2c27/00000-0": (
         "cmZQ%n9{T`dEU~3oW#sLMn=ZvMWuOpnR)3)SQ;1RF)$uDFyX)vh6NKACgM=S$OKc;v@r3A1S7)?h*1p)qZk()VOW@qTdrXO09!mZZ~"
@@ -142,3 +143,22 @@ def test_any_damaged_byte_is_found(stored: bytes) -> None:
     for start, end in pairwise(range(0, len(stored), 7)):
         with pytest.raises(SnapshotDamaged):
             read_manifest(stored[:start] + stored[end:], "n")
+
+
+async def test_what_an_older_version_s_manifest_needs_is_kept_though_it_names_no_packs(
+    older: Memory, autojump_clock: Any
+) -> None:
+    catalog = Catalog(older)
+    older.age_s = 7200.0
+    older.content["packs/nobodys/00000-0"] = b""
+    assert await catalog.retain(1) == []
+    assert older.content.keys() == {*FILES, manifest_path(NAME)}
+    assert (await catalog.verify()).problems == []
+    # What it needs can't be known: nothing goes.
+    newer = "20231115T000000.000Z"
+    await catalog.add(msgspec.structs.replace(await catalog.read(), name=newer))
+    del older.content["parts/992d984cdf9e8a08/00002"]
+    before = dict(older.content)
+    with pytest.raises(SnapshotDamaged, match=f"00002 is missing. So it is not known what snapshot {newer} needs"):
+        await catalog.retain(1)
+    assert older.content == before
