@@ -8,6 +8,7 @@ import msgspec
 from tenure.scheduler.errors import Mistake, TenureError, UnknownJob
 from tenure.scheduler.snapshots.catalog import Catalog
 from tenure.scheduler.snapshots.coordinator import SnapshotOptions, take_snapshot
+from tenure.scheduler.snapshots.errors import SnapshotDamaged, StoreFailed, UnknownSnapshot
 from tenure.scheduler.snapshots.export import lines
 from tenure.scheduler.snapshots.form import Manifest
 from tenure.scheduler.snapshots.restoring import RestoreOptions, restore_snapshot
@@ -70,8 +71,15 @@ async def unschedule_snapshots(client: "GridClient", url: str, *, deadline_s: fl
 
 async def snapshots(url: str) -> list[dict[str, Any]]:
     """See `Client.snapshots`."""
-    catalog = Catalog(open_store(url))
-    return [shown(await catalog.read(name)) for name in await catalog.names()]
+    catalog, found = Catalog(open_store(url)), list[dict[str, Any]]()
+    for name in await catalog.names():
+        try:
+            found.append(shown(await catalog.read(name)))
+        except UnknownSnapshot:
+            pass  # deleted since, as it was not to be kept
+        except (SnapshotDamaged, StoreFailed) as error:
+            found.append({"name": name, "problem": str(error)})
+    return found
 
 
 async def verify(url: str, name: str = "") -> dict[str, Any]:

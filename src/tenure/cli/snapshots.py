@@ -146,7 +146,7 @@ app = cyclopts.App(name="snapshots", help="Snapshots that were taken: list, veri
 
 @app.command(name="list")
 def list_(url: str, /, *, output: Output = USUAL_OUTPUT) -> int:
-    """List the snapshots at a place, oldest first.
+    """List the snapshots at a place, oldest first; those that can't be read, too, with the reason.
 
     Parameters
     ----------
@@ -157,14 +157,17 @@ def list_(url: str, /, *, output: Output = USUAL_OUTPUT) -> int:
     from tenure.scheduler.snapshots import calls
 
     found = _run(lambda: calls.snapshots(location(url)))
+    unreadable = [snapshot for snapshot in found if "problem" in snapshot]
     if output.json:
         for snapshot in found:
             print_json(snapshot)
-        return Exit.DONE
+        return Exit.FAILED if unreadable else Exit.DONE
     print_table(
         ("name", "taken", "jobs", "size", "written", "partitions", "took"),
         [
-            (
+            (snapshot["name"], "can't be read", *[""] * 5)
+            if "problem" in snapshot
+            else (
                 snapshot["name"],
                 moment(snapshot["taken_ms"]),
                 f"{snapshot['jobs']:,}",
@@ -176,6 +179,14 @@ def list_(url: str, /, *, output: Output = USUAL_OUTPUT) -> int:
             for snapshot in found
         ],
     )
+    for snapshot in unreadable:
+        print(snapshot["problem"])
+    if unreadable:
+        say(
+            f"{counted(len(unreadable), 'snapshot')} can't be read, of {len(found)}: restore another one. Delete the "
+            "manifest if it can't be repaired: where it is to be kept, nothing older is deleted."
+        )
+        return Exit.FAILED
     return Exit.DONE
 
 

@@ -360,7 +360,8 @@ class Client:
         await self._home.run(operations.unschedule_snapshots, url, timeout_s)
 
     async def snapshots(self, url: str) -> list[Snapshot]:
-        """The snapshots at this place, oldest first."""
+        """The snapshots at this place, oldest first. One that can't be read has a `problem` beside its name, and no
+        more."""
         return await self._home.run(operations.snapshots, url)
 
     async def verify_snapshot(self, url: str, *, name: str = "") -> Verified:

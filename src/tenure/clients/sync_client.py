@@ -355,7 +355,8 @@ class SyncClient:
         self._home.run(operations.unschedule_snapshots, url, timeout_s)
 
     def snapshots(self, url: str) -> list[Snapshot]:
-        """The snapshots at this place, oldest first."""
+        """The snapshots at this place, oldest first. One that can't be read has a `problem` beside its name, and no
+        more."""
         return self._home.run(operations.snapshots, url)
 
     def verify_snapshot(self, url: str, *, name: str = "") -> Verified:

@@ -251,6 +251,8 @@ class Snapshot(TypedDict):
     duration_s: float
     not_deleted: NotRequired[str]
     """Of one just taken: why older ones stay that were not to be kept; empty: nothing was in the way."""
+    problem: NotRequired[str]
+    """Of one in a list that can't be read: why. It has nothing but this and its name."""
 
 
 class Verified(TypedDict):
