@@ -1,5 +1,6 @@
 """What snapshots there are at a place: naming, listing, verifying, keeping so many."""
 
+import math
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -9,14 +10,17 @@ import trio
 from tenure.scheduler.errors import Mistake
 from tenure.scheduler.snapshots.errors import SnapshotDamaged, UnknownSnapshot, one_of_them
 from tenure.scheduler.snapshots.form import (
+    RESTORES,
     BucketRef,
     Manifest,
     Part,
     PartRef,
     RawBucket,
+    RestoreNote,
     manifest_bytes,
     manifest_path,
     read_manifest,
+    read_note,
     unpack,
 )
 from tenure.scheduler.snapshots.stores import Missing, Store
@@ -27,6 +31,9 @@ __all__ = ["Catalog", "Verdict"]
 AT_ONCE = 8
 ORPHAN_AGE_S = 3600.0
 """What no manifest names may belong to one that is about to be written."""
+RESTORE_S_MAX = 86_400.0
+"""A restore may take so long: what it reads is kept until then, unless it says that it has ended. One that was
+interrupted can't, and is to be run again."""
 
 
 class Verdict(NamedTuple):
@@ -162,24 +169,41 @@ class Catalog:
     # -- keeping ----------------------------------------------------------------------------------
 
     async def retain(self, keep: int) -> list[str]:
-        """Delete all but the newest `keep` snapshots, and what only they needed; returns their names. Raises
-        `SnapshotDamaged` where one of those to be kept can't be read: then nothing is deleted."""
+        """Delete all but the newest `keep` snapshots, and what only they needed; returns their names. Those that
+        are being restored stay, too. Raises `SnapshotDamaged` where one of those to be kept can't be read:
+        then nothing is deleted."""
         if keep < 1:
             raise Mistake(f"keep at least one snapshot, not {keep}")
         folders = ("parts", "packs", "unfinished", "snapshots")
         # Before the manifests: what those need that are added meanwhile is not among them, or known.
         files = [stored for folder in folders for stored in await self.store.files(folder)]
-        names = await self.names()
-        gone, kept = names[:-keep], names[-keep:]
+        names, restoring = await self.names(), await self._being_restored()
+        gone = [name for name in names[:-keep] if name not in restoring]
+        kept = [name for name in names if name not in gone]
         needed = await self._needed(kept)
         for name in gone:
             await self.store.delete(manifest_path(name))
+        # A restore makes its note, then looks for the manifest: if it has found what we have just deleted, we find its
+        # note. What it needs is not known any more, so all stays until it must have ended.
+        if await self._being_restored() - set(kept):
+            return gone
         for stored in files:
             if stored.path in needed or stored.path.endswith(".json"):
                 continue
             if stored.age_s > ORPHAN_AGE_S:
                 await self.store.delete(stored.path)
         return gone
+
+    async def notes(self, age_s_max: float = math.inf) -> list[RestoreNote]:
+        """Of restores from here, those that began no longer ago. Raises `SnapshotDamaged`."""
+        return [
+            read_note(await self.store.read(stored.path), stored.path)
+            for stored in await self.store.files(RESTORES)
+            if stored.path.endswith(".json") and stored.age_s <= age_s_max
+        ]
+
+    async def _being_restored(self) -> set[str]:
+        return {note.name for note in await self.notes(RESTORE_S_MAX) if not note.has_ended}
 
     async def _needed(self, kept: list[str]) -> set[str]:
         needed: set[str] = set()

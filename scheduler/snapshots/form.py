@@ -3,6 +3,7 @@
     snapshots/NAME.json          the manifest: all parts with their digests. Written last; without it there is none
     parts/ATTEMPT/00017          one partition: its buckets, its topics, dead letters, and what was on its way to it
     packs/ATTEMPT/00017-0        buckets of one partition, one behind the other; later snapshots refer to them too
+    restores/FORMATION.json      a note that one of them was restored, or is being: into which cluster
 
 A *bucket* holds some jobs of a partition, by a hash of their ids: records, definitions, mailboxes. It is known by
 the digest of its content. Numbers are part of the format: they never change.
@@ -28,6 +29,7 @@ __all__ = [
     "Part",
     "PartRef",
     "RawBucket",
+    "RestoreNote",
     "bucket_count",
     "bucket_of",
     "compressed",
@@ -35,13 +37,16 @@ __all__ = [
     "is_of",
     "manifest_bytes",
     "manifest_path",
+    "note_path",
     "pack_path",
     "part_path",
     "read_manifest",
+    "read_note",
     "unpack",
 ]
 
 FORMAT = 1
+RESTORES = "restores"
 JOBS_PER_BUCKET = 32
 BYTES_PER_BUCKET = 64 * 1024
 COMPRESSION = 1
@@ -130,6 +135,17 @@ class Manifest(Struct, frozen=True):
     """Of all else that is stored, whether or not this version knows of it."""
 
 
+class RestoreNote(Struct, frozen=True):
+    """A restore of one of the snapshots. The next one's incarnation is higher, and what it reads is kept meanwhile."""
+
+    formation: str
+    incarnation: int
+    name: str
+    at_ms: int
+    has_ended: bool = False
+    """It reads no more."""
+
+
 # -- places ---------------------------------------------------------------------------------------
 
 
@@ -146,6 +162,11 @@ def part_path(attempt: str, partition: int) -> str:
 def pack_path(attempt: str, partition: int, n: int) -> str:
     """Where a pack of it is."""
     return f"packs/{attempt}/{partition:05}-{n}"
+
+
+def note_path(formation: str) -> str:
+    """Where the note of a restore is: by the cluster that it made."""
+    return f"{RESTORES}/{formation}.json"
 
 
 def is_of(attempt: str, path: str) -> bool:
@@ -208,6 +229,18 @@ def read_manifest(stored: bytes, name: str) -> Manifest:
         return msgspec.convert(fields, Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SnapshotDamaged(f"the manifest of snapshot {name} is damaged: {error}") from error
+
+
+def read_note(stored: bytes, path: str) -> RestoreNote:
+    """Back; raises `SnapshotDamaged`."""
+    try:
+        return msgspec.json.decode(stored, type=RestoreNote)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SnapshotDamaged(
+            f"{path} is damaged: {error}. It keeps the incarnation of a cluster that was restored from here; the next "
+            "one's must be higher. If that cluster never ran, delete the file; if it did, put one of the others in its "
+            "place, with an incarnation above all of theirs. Nothing was changed"
+        ) from error
 
 
 def _checksum(fields: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ from random import Random
 import msgspec
 import trio
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from tenure.scheduler.cluster import Cluster
 from tenure.scheduler.errors import NotDone
@@ -28,8 +29,8 @@ from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.snapshots.catalog import Catalog
 from tenure.scheduler.snapshots.claim import Claim
-from tenure.scheduler.snapshots.errors import NotRestorable, SnapshotDamaged, one_of_them
-from tenure.scheduler.snapshots.form import Manifest
+from tenure.scheduler.snapshots.errors import NotRestorable, SnapshotDamaged, StoreFailed, UnknownSnapshot, one_of_them
+from tenure.scheduler.snapshots.form import Manifest, RestoreNote, note_path
 from tenure.scheduler.snapshots.founding import Founding
 from tenure.scheduler.snapshots.rehash import Rehash, Restored, type_of
 from tenure.scheduler.snapshots.stores import Store
@@ -41,9 +42,10 @@ READ_AT_ONCE = 4
 WRITE_AT_ONCE = 8
 GROUP = 500
 GROUP_BYTES_MAX = 256 * 1024
+END_S = 5.0
 UNPACKED = 6
 """A restored byte's worth in memory, at most, of one in the store."""
-RESTORES = "restores"
+HALF_DONE = "Nodes keep out of what was restored so far: run it again, or restore another one"
 Hold = Callable[[], Awaitable[None]]
 
 
@@ -70,15 +72,6 @@ class RestoreResult(Struct, frozen=True):
     formation: str
     partition_count: int
     duration_s: float
-
-
-class _Incarnation(Struct):
-    """A restore of one of a store's snapshots, kept beside them: the next one's incarnation is higher."""
-
-    formation: str
-    incarnation: int
-    name: str
-    at_ms: int
 
 
 async def restore_snapshot(
@@ -110,9 +103,11 @@ class _Restorer:
         format_of(self.manifest.grid_format)  # raises what says that a newer version is needed
         claim = Claim(self.grid, self.formation, replaces_jobs=self.options.replace)
         await self._look(claim)
-        incarnation = await self._incarnation(claim.there)
+        note = await self._note(claim.there)
+        incarnation = note.incarnation
+        await self._check_kept()
         first, *others = self._passes()
-        read = await self._read(first)  # damage is found while the cluster is as it was
+        read = await self._read(first, "Nothing was changed")  # damage is found while the cluster is as it was
         await claim.take(self.manifest, incarnation)
         self.watermark = max(self.watermark, self.now_ms())
         async with trio.open_nursery() as nursery:
@@ -120,7 +115,7 @@ class _Restorer:
             await claim.settle()
             await self._restore(read, incarnation, claim.hold)
             for selected in others:
-                await self._restore(await self._read(selected), incarnation, claim.hold)
+                await self._restore(await self._read(selected, HALF_DONE), incarnation, claim.hold)
             nursery.cancel_scope.cancel()
         if self.jobs != self.manifest.jobs:
             raise SnapshotDamaged(
@@ -128,6 +123,7 @@ class _Restorer:
                 "nodes keep out of what was restored of it. Restore another one"
             )
         await claim.end()
+        await self._end(note)
         return RestoreResult(
             self.manifest.name,
             self.jobs,
@@ -147,23 +143,39 @@ class _Restorer:
                 f"what is in this cluster was not known within {self.options.answer_s:g} s; nothing was changed"
             )
 
-    async def _incarnation(self, there: Cluster | None) -> int:
-        """Higher than any that has run these jobs, as far as this store and this grid know."""
+    async def _note(self, there: Cluster | None) -> RestoreNote:
+        """Of an incarnation higher than any that has run these jobs, as far as this store and this grid know."""
         known = [self.manifest.incarnation]
         if there is not None:
             known.append(there.incarnation)
-        for stored in await self.store.files(RESTORES):
-            if stored.path.endswith(".json"):
-                known.append(_incarnation_of(await self.store.read(stored.path), stored.path))
+        known += [note.incarnation for note in await self.catalog.notes()]
         if max(known) >= INCARNATION_MAX:
             raise NotRestorable(
                 f"this would be incarnation {max(known) + 1:,} of its cluster, and fencing tokens have room for "
                 f"{INCARNATION_MAX:,}. Nothing was changed. Schedule the jobs anew in an empty cluster, from what "
                 "`tenure snapshots export` shows; outside systems that compare fencing tokens must forget theirs"
             )
-        new = _Incarnation(self.formation, max(known) + 1, self.manifest.name, self.now_ms())
-        await self.store.write(f"{RESTORES}/{self.formation}.json", msgspec.json.encode(new))
-        return new.incarnation
+        note = RestoreNote(self.formation, max(known) + 1, self.manifest.name, self.now_ms())
+        await self.store.write(note_path(self.formation), msgspec.json.encode(note))
+        return note
+
+    async def _check_kept(self) -> None:
+        """Whoever deletes old snapshots sees our note from now on. What was deleted just before is not read."""
+        try:
+            await self.catalog.read(self.manifest.name)
+        except UnknownSnapshot as error:
+            raise UnknownSnapshot(
+                f"snapshot {self.manifest.name} was deleted at this moment, as it was not to be kept; nothing was "
+                "changed. Restore another one: see `tenure snapshots list`"
+            ) from error
+
+    async def _end(self, note: RestoreNote) -> None:
+        """A hint: without it, what we have read is only kept for longer."""
+        with trio.move_on_after(END_S):
+            try:
+                await self.store.write(note_path(note.formation), msgspec.json.encode(replace(note, has_ended=True)))
+            except StoreFailed:
+                pass
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -173,8 +185,9 @@ class _Restorer:
         passes = min(count, 1 + UNPACKED * self.manifest.size_bytes // self.options.memory_bytes_max)
         return [list(range(n, count, passes)) for n in range(passes)]
 
-    async def _read(self, selected: list[int]) -> dict[int, Restored]:
-        """These of the new partitions, for which all parts are read to their ends. Raises `SnapshotDamaged`."""
+    async def _read(self, selected: list[int], otherwise: str) -> dict[int, Restored]:
+        """These of the new partitions, for which all parts are read to their ends. Raises `SnapshotDamaged`, or what
+        the store raises; `otherwise` says what that means."""
         rehash = Rehash(self.grid.partition_count, selected, cluster=self.formation, now_ms=self.now_ms())
         limiter = trio.Semaphore(READ_AT_ONCE)
 
@@ -189,9 +202,13 @@ class _Restorer:
                         jobs |= bucket.jobs
                 rehash.add_rest(part, lambda name: [id for id, record in jobs.items() if type_of(record) == name])
 
-        async with trio.open_nursery() as nursery:
-            for partition in range(self.manifest.partition_count):
-                nursery.start_soon(read, partition)
+        try:
+            with one_of_them():
+                async with trio.open_nursery() as nursery:
+                    for partition in range(self.manifest.partition_count):
+                        nursery.start_soon(read, partition)
+        except (SnapshotDamaged, StoreFailed) as error:
+            raise type(error)(f"{error}. {otherwise}") from error
         return rehash.finish()
 
     # -- writing ----------------------------------------------------------------------------------
@@ -265,14 +282,3 @@ class _Restorer:
     def _new_id(self) -> str:
         self._serial += 1
         return f"restore-{self.formation}.{self._serial}"
-
-
-def _incarnation_of(stored: bytes, path: str) -> int:
-    try:
-        return msgspec.json.decode(stored, type=_Incarnation).incarnation
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SnapshotDamaged(
-            f"{path} is damaged: {error}. It keeps the incarnation of a cluster that was restored from here; the next "
-            "one's must be higher. If that cluster never ran, delete the file; if it did, put one of the others in its "
-            "place, with an incarnation above all of theirs. Nothing was changed"
-        ) from error

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from msgspec.structs import replace
@@ -21,11 +22,18 @@ from tenure.scheduler.node import Node
 from tenure.scheduler.snapshots.catalog import Catalog
 from tenure.scheduler.snapshots.coordinator import SnapshotOptions, Taken, take_snapshot
 from tenure.scheduler.snapshots.desk import COORDINATOR_GONE_S
-from tenure.scheduler.snapshots.errors import NotRestorable, SnapshotFailed, SnapshotUnderWay
-from tenure.scheduler.snapshots.form import manifest_path
+from tenure.scheduler.snapshots.errors import (
+    NotRestorable,
+    SnapshotDamaged,
+    SnapshotFailed,
+    SnapshotUnderWay,
+    StoreFailed,
+    UnknownSnapshot,
+)
+from tenure.scheduler.snapshots.form import RestoreNote, manifest_path, note_path
 from tenure.scheduler.snapshots.request import CUT, REQUEST, Cut, Phase, Request
 from tenure.scheduler.snapshots.restoring import RestoreOptions, restore_snapshot
-from tenure.scheduler.snapshots.stores import Memory, Stored, open_store
+from tenure.scheduler.snapshots.stores import Memory, Missing, Stored, open_store
 from tenure.scheduler.wire import decode, encode
 
 SERIAL = itertools.count()
@@ -385,3 +393,145 @@ async def test_a_restorer_that_was_cut_off_writes_nothing_into_what_another_has_
             cut_off.beats_answered.set()
         keys = [entry.key for n in range(3) async for page in grid.scan(Map.JOBS, n) for entry in page]
         assert keys == [b"a"]
+
+
+async def two_snapshots(here: World) -> tuple[str, str]:
+    """Of which the newer one needs nothing that the older one needs, and all could be deleted."""
+    first = await here.take()
+    for id in "abcdef":
+        await here.client.defining.schedule("plain", id, {})
+        await here.client.ask(id, 1)
+    second = await here.take()
+    here.store.age_s = 7200.0
+    return first.name, second.name
+
+
+async def restore(here: World, name: str, **options: Any) -> int:
+    grid = MemoryCluster(partitions=3).connect()
+    try:
+        result = await restore_snapshot(grid, here.store, here.client.now_ms, RestoreOptions(name=name, **options))
+    except (SnapshotDamaged, UnknownSnapshot, StoreFailed):
+        stored = await grid.get(Map.NODES, 0, MARKER)
+        assert (stored is not None) == bool(options)  # with options it fails late
+        raise
+    return result.jobs
+
+
+async def test_what_is_being_restored_is_kept(autojump_clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world() as here:
+        first, second = await two_snapshots(here)
+        catalog, read = Catalog(here.store), here.store.read
+        deleted: list[list[str]] = []
+
+        async def delete_meanwhile(path: str) -> bytes:
+            if path.startswith("parts/"):
+                deleted.append(await catalog.retain(1))
+            return await read(path)
+
+        monkeypatch.setattr(here.store, "read", delete_meanwhile)
+        # In three passes, of which two read when it has begun to write.
+        assert await restore(here, first, memory_bytes_max=1) == 1
+        assert deleted == [[]] * 9
+        monkeypatch.undo()
+        assert (await catalog.verify(first)).problems == []
+        assert await catalog.retain(1) == [first]  # it has ended
+        assert await catalog.names() == [second]
+        assert (await catalog.verify()).problems == []
+
+
+async def test_what_a_restore_that_was_interrupted_reads_is_kept_for_a_day(autojump_clock: Any) -> None:
+    async with world() as here:
+        first, second = await two_snapshots(here)
+        catalog = Catalog(here.store)
+        with trio.move_on_after(3):  # while it waits for others to notice
+            await restore(here, first)
+        assert await catalog.retain(1) == []
+        assert await restore(here, first) == 1
+        assert await catalog.retain(1) == []  # nobody knows that the interrupted one goes on no more
+        assert await catalog.names() == [first, second]
+        here.store.age_s = 90_000.0
+        assert await catalog.retain(1) == [first]
+
+
+async def test_a_restore_is_done_also_where_that_can_not_be_noted(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world() as here:
+        first, _ = await two_snapshots(here)
+        write = here.store.write
+
+        async def write_once(path: str, content: bytes) -> None:
+            here.store.broken = path in here.store.content
+            await write(path, content)
+
+        monkeypatch.setattr(here.store, "write", write_once)
+        assert await restore(here, first) == 1
+        assert here.store.broken
+
+
+async def test_one_that_is_deleted_as_its_restore_begins_is_not_read(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world() as here:
+        first, second = await two_snapshots(here)
+        write = here.store.write
+
+        async def delete_just_before(path: str, content: bytes) -> None:
+            if path.startswith("restores/"):
+                await Catalog(here.store).retain(1)
+            await write(path, content)
+
+        monkeypatch.setattr(here.store, "write", delete_just_before)
+        with pytest.raises(UnknownSnapshot, match=f"{first} was deleted at this moment.*nothing was changed"):
+            await restore(here, first)
+        monkeypatch.undo()
+        assert await Catalog(here.store).names() == [second]
+
+
+async def test_what_a_restore_reads_outlives_its_manifest(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world() as here:
+        first, second = await two_snapshots(here)
+        catalog, delete = Catalog(here.store), here.store.delete
+        needed = [path for path in here.store.content if path.startswith(("parts/", "packs/"))]
+
+        async def note_just_before(path: str) -> None:
+            if path == manifest_path(first):  # so it finds the manifest, and goes on
+                note = RestoreNote("another", 2, first, here.client.now_ms())
+                await here.store.write(note_path("another"), msgspec.json.encode(note))
+            await delete(path)
+
+        monkeypatch.setattr(here.store, "delete", note_just_before)
+        assert await catalog.retain(1) == [first]
+        monkeypatch.undo()
+        assert await catalog.retain(1) == []
+        assert [path for path in needed if path not in here.store.content] == []
+        here.store.age_s = 90_000.0
+        await catalog.retain(1)
+        assert [path for path in needed if path not in here.store.content] != []
+        assert await catalog.names() == [second]
+
+
+@pytest.mark.parametrize("how", ["missing", "broken"])
+async def test_one_that_can_not_be_read_says_what_became_of_the_cluster(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    async with world() as here:
+        taken = await here.take()
+        read, left = here.store.read, 0
+
+        async def read_or_fail(path: str) -> bytes:
+            nonlocal left
+            left -= path.startswith("parts/")
+            if left < 0 and path.startswith("parts/"):
+                raise Missing("it") if how == "missing" else StoreFailed("the place is broken")
+            return await read(path)
+
+        monkeypatch.setattr(here.store, "read", read_or_fail)
+        error = SnapshotDamaged if how == "missing" else StoreFailed
+        with pytest.raises(error, match="Nothing was changed"):
+            await restore(here, taken.name)
+        left = 4
+        with pytest.raises(error, match="Nodes keep out of what was restored so far: run it again, or restore another"):
+            await restore(here, taken.name, memory_bytes_max=1)
