@@ -41,6 +41,8 @@ class Cluster(Struct, frozen=True):
     """The snapshot that this cluster was made of."""
     settled: bool = False
     """All who were here have noticed that it is being restored: writing may have begun. Older versions don't say so."""
+    former: bytes = b""
+    """The marker that was here before somebody restored: until that is settled, it may be put back."""
 
 
 async def find_or_form(grid: Grid, name: str, *, deadline_s: float = 30.0, retry_s: float = 0.1) -> Cluster:

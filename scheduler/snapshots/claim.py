@@ -5,6 +5,8 @@ cluster, and clients wait. When all who were here have noticed, it is looked at 
 meanwhile that nobody wants removed, all is as it was before.
 """
 
+from collections.abc import Callable
+
 import trio
 from msgspec.structs import replace
 
@@ -31,8 +33,11 @@ HELD_S = ALIVE_S / 2
 class Claim:
     """One restorer's hold on a grid."""
 
-    def __init__(self, grid: Grid, formation: str, *, replaces_jobs: bool) -> None:
-        self.grid, self.formation, self._replaces_jobs = grid, formation, replaces_jobs
+    def __init__(
+        self, grid: Grid, formation: str, *, replaces_jobs: bool, now_s: Callable[[], float] = trio.current_time
+    ) -> None:
+        """`now_s`: a clock that does not stand still while a machine sleeps (see `Elapsed`)."""
+        self.grid, self.formation, self._replaces_jobs, self._now_s = grid, formation, replaces_jobs, now_s
         self.there: Cluster | None = None
         """What was here before."""
         self._stored: bytes | None = None
@@ -51,27 +56,46 @@ class Claim:
             if self.there is not None and self.there.restoring:
                 await self._outwait(self.there)
             if self._may_not_remove():
-                await self._check_empty()
+                try:
+                    await self._check_empty()
+                except NotRestorable:
+                    await self._reopen()
+                    raise
         except GridError as error:
             raise NotDone(f"the members do not answer: {error}; nothing was changed") from error
 
     async def take(self, manifest: Manifest, incarnation: int) -> None:
-        """From now on nobody else opens a partition, or believes that this is the cluster it was."""
+        """From now on nobody else opens a partition, or believes that this is the cluster it was. If it can't be known
+        that it came to that, all is as it was before."""
         there, count, name = self.there, self.grid.partition_count, manifest.name
         before = there.formation if there is not None else ""
         format = max(manifest.grid_format, there.format if there is not None else FIRST)
         settled = there is not None and _is_half_written(there)
         new = Cluster(
-            self.formation, incarnation, count, False, format, name, replaces=before, restored=name, settled=settled
+            self.formation,
+            incarnation,
+            count,
+            False,
+            format,
+            name,
+            replaces=before,
+            restored=name,
+            settled=settled,
+            former=self._former(),
         )
-        began_s = trio.current_time()
+        self._moving, began_s = [new], self._now_s()
         try:
             if self._stored is None:
                 done = await self.grid.put_if_absent(Map.NODES, 0, MARKER, encode(new)) is None
             else:
                 done = await self.grid.replace_if_same(Map.NODES, 0, MARKER, self._stored, encode(new))
         except GridError as error:
-            raise NotDone(f"the members do not answer: {error}; run it again") from error
+            await self._give_back()
+            raise NotDone(f"the members do not answer: {error}; nothing was changed. Run it again") from error
+        except BaseException:
+            await self._give_back()
+            raise
+        self._moving = []
         if not done:
             raise NotRestorable("something else has happened to this cluster at the same moment; run it again")
         self._marker, self._confirmed_s = new, began_s
@@ -100,12 +124,12 @@ class Claim:
     async def hold(self) -> None:
         """Wait until it is known that nobody has taken over: one who was frozen, or cut off, learns that from its next
         beat, and must not write before."""
-        while trio.current_time() - self._confirmed_s > HELD_S:  # noqa: ASYNC110  # time passes also without an event
+        while self._now_s() - self._confirmed_s > HELD_S:  # noqa: ASYNC110  # time passes also without an event
             await trio.sleep(RETRY_PAUSE_S)
 
     async def end(self) -> None:
         """It is done: this is a cluster."""
-        await self._change(formed=True, restoring="", settled=False)
+        await self._change(formed=True, restoring="", settled=False, former=b"")
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -135,6 +159,23 @@ class Claim:
                         "(--replace), or restore into another cluster. Nothing was changed" + self._interrupted()
                     )
 
+    def _former(self) -> bytes:
+        """What is to be put back, should it come to nothing also after us."""
+        if self.there is None or _is_half_written(self.there):
+            return b""
+        return self.there.former if self.there.restoring else self._stored or b""
+
+    async def _reopen(self) -> None:
+        """One who was interrupted before it had written anything has left a cluster whole, and closed. Should it only
+        have slept, it finds another marker when it wakes."""
+        there = self.there
+        while there is not None and there.restoring and there.former and self._stored is not None:
+            try:
+                await self.grid.replace_if_same(Map.NODES, 0, MARKER, self._stored, there.former)
+                return
+            except GridError:
+                await trio.sleep(RETRY_PAUSE_S)
+
     def _may_not_remove(self) -> bool:
         return not self._replaces_jobs and (self.there is None or not _is_half_written(self.there))
 
@@ -142,10 +183,12 @@ class Claim:
         """Of one that was begun before, for people."""
         if self.there is None or not self.there.restoring:
             return ""
+        before = f". The restore of snapshot {self.there.restoring} was interrupted here before it removed anything"
+        if self.there.former:
+            return f"{before}: nodes and clients are let in again"
         return (
-            f". The restore of snapshot {self.there.restoring} was interrupted here before it removed anything, and "
-            "nodes keep out until one is done; or it was of an older version, and what is here is what it had written: "
-            "add --replace then, too"
+            f"{before}, and nodes keep out until one is done; or it was of an older version, and what is here is what "
+            "it had written: add --replace then, too"
         )
 
     async def _give_back(self) -> None:
@@ -153,8 +196,8 @@ class Claim:
         with trio.move_on_after(GIVE_BACK_S, shield=True):
             async with self._turn:
                 ours = [encode(marker) for marker in (self._marker, *self._moving) if marker is not None]
-                self._marker = None
-                await self._put_back(ours)
+                is_known, self._marker = self._marker is not None, None
+                await (self._put_back(ours) if is_known else self._fence_off(ours))
             return
         raise NotDone(
             "the members do not answer; nothing was changed but the cluster's marker, which keeps nodes out: run "
@@ -173,6 +216,21 @@ class Claim:
             except GridError:
                 await trio.sleep(RETRY_PAUSE_S)
 
+    async def _fence_off(self, ours: list[bytes]) -> None:
+        """As `_put_back`, where even our first step is unknown and may yet be taken: not from another marker."""
+        if self.there is None or self._stored is None:
+            await self._put_back(ours)
+            return
+        back = encode(replace(self.there, beat=self.there.beat + 1))
+        while True:
+            try:
+                for marker in (self._stored, *ours):
+                    if await self.grid.replace_if_same(Map.NODES, 0, MARKER, marker, back):
+                        return
+                return  # somebody else's by now; or we were here before
+            except GridError:
+                await trio.sleep(RETRY_PAUSE_S)
+
     async def _change(self, **changes: object) -> None:
         async with self._turn:
             if self._marker is None:
@@ -180,7 +238,7 @@ class Claim:
             olds = [self._marker, *self._moving]
             new = replace(self._marker, beat=olds[-1].beat + 1, **changes)
             self._moving.append(new)
-            began_s = trio.current_time()
+            began_s = self._now_s()
             if not await move(self.grid, MARKER, [encode(old) for old in olds], encode(new), RETRY_PAUSE_S):
                 raise NotRestorable("another has taken over to restore here, as this one was silent for long")
             self._marker, self._moving, self._confirmed_s = new, [], began_s

@@ -22,6 +22,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from tenure.scheduler.cluster import Cluster
+from tenure.scheduler.elapsed import Elapsed
 from tenure.scheduler.errors import NotDone
 from tenure.scheduler.fences import INCARNATION_MAX
 from tenure.scheduler.formats import format_of
@@ -101,7 +102,8 @@ class _Restorer:
     async def run(self) -> RestoreResult:
         began_s = trio.current_time()
         format_of(self.manifest.grid_format)  # raises what says that a newer version is needed
-        claim = Claim(self.grid, self.formation, replaces_jobs=self.options.replace)
+        elapsed = Elapsed(self.now_ms)
+        claim = Claim(self.grid, self.formation, replaces_jobs=self.options.replace, now_s=elapsed.now_s)
         await self._look(claim)
         note = await self._note(claim.there)
         incarnation = note.incarnation

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 import tenure
 from tenure.scheduler.client import GridClient
@@ -52,7 +53,12 @@ def test_a_restore_that_was_interrupted_is_what_commands_say(shell: Shell, comma
 
 
 def test_a_restore_that_begins_under_a_command_is_what_it_says(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def asked(client: GridClient, *_: Any, **__: Any) -> Any:
+    asked_of: list[int] = []
+
+    async def asked(client: GridClient, partition: int, *_: Any, **__: Any) -> Any:
+        asked_of.append(partition)
+        if len(asked_of) > 1:
+            await trio.sleep_forever()
         await _begin_to_restore(client.grid)
         raise tenure.NotDone("no answer from partition 1.")
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import trio
 from msgspec import Raw
+from msgspec.structs import replace
 
 from tenure.scheduler.cluster import ALIVE_S, MARKER, Cluster, find, find_or_form
 from tenure.scheduler.errors import NotDone
@@ -192,13 +193,93 @@ async def test_one_that_was_killed_before_all_had_noticed_leaves_jobs_to_be_aske
 ) -> None:
     grid = MemoryCluster(partitions=3).connect()
     await find_or_form(grid, "before")
-    await taken(grid, replaces_jobs=replaces_jobs)  # and killed
+    before = await grid.get(Map.NODES, 0, MARKER)
+    killed = await taken(grid, replaces_jobs=replaces_jobs)
     await grid.set(Map.JOBS, 1, b"new", encode(Definition("t", Raw(b"\x80"), 1, 1, "running")))
-    with pytest.raises(NotRestorable, match=r"'new' for one.*snapshot n was interrupted here.*--replace"):
+    if replaces_jobs:  # another, who was asked to, goes on, and is killed as well
+        await taken(grid, replaces_jobs=True)
+    with pytest.raises(NotRestorable, match=r"'new' for one.*snapshot n was interrupted here.*are let in again"):
         await taken(grid)
+    assert await grid.get(Map.NODES, 0, MARKER) == before, "it is whole, and open again"
+    with pytest.raises(NotRestorable, match="another has taken over"):
+        await killed._change(settled=True)  # it had only slept
     again = await taken(grid, replaces_jobs=True)
     await settle_to_the_end(again)
     assert (await marker_of(grid)).settled
+
+
+async def test_one_of_an_older_version_that_was_killed_leaves_jobs_to_be_asked_for(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = MemoryCluster(partitions=3).connect()
+    await find_or_form(grid, "before")
+    monkeypatch.setattr(Claim, "_former", lambda claim: b"")
+    await taken(grid)
+    left = await grid.get(Map.NODES, 0, MARKER)
+    await grid.set(Map.JOBS, 1, b"new", encode(Definition("t", Raw(b"\x80"), 1, 1, "running")))
+    with pytest.raises(NotRestorable, match=r"'new' for one.*snapshot n was interrupted here.*--replace"):
+        await taken(grid)
+    assert await grid.get(Map.NODES, 0, MARKER) == left
+
+
+@pytest.mark.parametrize("is_applied", ["at once", "late", "never"])
+@pytest.mark.parametrize("is_cancelled", [True, False])
+@pytest.mark.parametrize("formed", [True, False])
+async def test_where_its_first_step_is_not_answered_all_is_as_it_was(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch, is_applied: str, is_cancelled: bool, formed: bool
+) -> None:
+    grid = MemoryCluster(partitions=3).connect()
+    if formed:
+        await find_or_form(grid, "before")
+    before = await grid.get(Map.NODES, 0, MARKER)
+    first = "replace_if_same" if formed else "put_if_absent"
+    real, late = getattr(grid, first), list[Any]()
+
+    async def unanswered(*arguments: Any) -> Any:
+        monkeypatch.setattr(grid, first, real)
+        if is_applied == "at once":
+            await real(*arguments)
+        elif is_applied == "late":
+            late.append(arguments)
+        if is_cancelled:
+            await trio.sleep_forever()
+        raise Unknown("no answer")
+
+    monkeypatch.setattr(grid, first, unanswered)
+    if is_cancelled:
+        with trio.move_on_after(1):
+            await taken(grid)
+    else:
+        with pytest.raises(NotDone, match="nothing was changed"):
+            await taken(grid)
+    for arguments in late:
+        await real(*arguments)
+    there = await grid.get(Map.NODES, 0, MARKER)
+    if formed:
+        assert before is not None
+        assert there is not None
+        assert replace(decode(there, Cluster), beat=0) == decode(before, Cluster)
+    elif not late:  # where there was no cluster, none is kept out of what is left of one that comes late
+        assert there is None
+
+
+async def test_one_whose_machine_slept_writes_nothing_before_its_next_beat(autojump_clock: Any) -> None:
+    grid = MemoryCluster(partitions=3).connect()
+    await find_or_form(grid, "before")
+    slept_s = 0.0
+    claim = Claim(grid, "after", replaces_jobs=True, now_s=lambda: trio.current_time() + slept_s)
+    await claim.look()
+    await claim.take(MANIFEST, 2)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(claim.keep)
+        await trio.sleep(20)
+        with trio.fail_after(0):
+            await claim.hold()
+        slept_s = 3600.0
+        began_s = trio.current_time()
+        await claim.hold()
+        assert 0 < trio.current_time() - began_s < 2
+        nursery.cancel_scope.cancel()
 
 
 async def test_what_comes_before_all_have_noticed_is_kept_also_by_who_follows_one_that_was_killed(
