@@ -1,5 +1,6 @@
 """From an older version of Tenure and of an application to newer ones, node by node, under load: the books balance."""
 
+import json
 import os
 import signal
 import subprocess
@@ -105,9 +106,11 @@ def command(app: Path) -> list[str]:
     return [sys.executable, "-m", "tenure.cli", "node", str(app), "--name", "{name}"]
 
 
-async def tenure_cli(cluster: str, *arguments: str, code: int = 0) -> str:
+async def tenure_cli(
+    cluster: str, *arguments: str, code: int = 0, python: Path | str = sys.executable
+) -> str:
     done = await trio.run_process(
-        [sys.executable, "-m", "tenure.cli", *arguments, "--cluster", cluster],
+        [str(python), "-m", "tenure.cli", *arguments, "--cluster", cluster],
         capture_stdout=True,
         stderr=subprocess.STDOUT,
         check=False,
@@ -165,6 +168,52 @@ async def test_an_upgrade_under_load(older_python: Path, zipped: None, spawned: 
             states = [await books.client.state(id) for id in ACCOUNTS]
             assert {state["upgraded_from"] for state in states} == {1}
             assert pause_ms < PAUSE_MAX_MS
+
+
+async def test_both_versions_take_over_from_each_other_and_the_way_back_is_open(
+    older_python: Path, tmp_path: Path
+) -> None:
+    """As long as nothing is finalized: what either has written the other reads, also when its writer was killed."""
+    place = str(tmp_path / "place")
+    async with Cluster(nodes=0, members=2, grid="hazelcast", app=OLDER) as cluster:
+        for _ in range(2):
+            await cluster.add_node(python=older_python)  # 0 and 1
+        address = await cluster.address()
+        async with under_load(cluster) as books, cluster.client() as client:
+            await trio.sleep(1)
+            taken = [await taken_by(older_python, address, place)]
+            newer = await cluster.add_node()  # 2
+            await trio.sleep(2)
+            taken.append((await client.snapshot(place))["name"])
+            await cluster.kill(newer)
+            await trio.sleep(2)
+            newer = await cluster.add_node()  # 3
+            await cluster.kill(0)
+            await trio.sleep(2)
+            taken.append(await taken_by(older_python, address, place))
+            await cluster.drain(1)  # the newer one is alone
+            seen = json.loads(await tenure_cli(address, "state", ACCOUNTS[0], "--json", python=older_python))
+            assert seen["last"] > 0
+            back = await cluster.add_node(python=older_python)  # 4
+            await trio.sleep(2)
+            await cluster.drain(newer)
+            assert await cluster.nodes() == [back]
+            taken.append((await client.snapshot(place))["name"])
+            assert await formats_written(address, Map.JOURNAL) == {FIRST}
+            assert await books.check() < PAUSE_MAX_MS
+            assert [snapshot["name"] for snapshot in await client.snapshots(place)] == taken
+            for name in taken:
+                assert (await client.verify_snapshot(place, name=name))["problems"] == []
+
+
+async def taken_by(python: Path, address: str, place: str) -> str:
+    """A snapshot that a client of this version asks for."""
+    program = (
+        "import sys, tenure\n"
+        "with tenure.SyncClient(sys.argv[1]) as client: print(client.snapshot(sys.argv[2])['name'])"
+    )
+    done = await trio.run_process([str(python), "-c", program, address, place], capture_stdout=True)
+    return done.stdout.decode().strip()
 
 
 def note_processes(nodes: list[tenure.NodeInfo], old: list[str], spawned: list[int]) -> None:
