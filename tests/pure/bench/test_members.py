@@ -3,6 +3,7 @@
 (That of the start-up takes a real member: see `tests/cluster/test_startup.py`.)
 """
 
+import importlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tenure.bench import clusters, command, latency, main, pauses, throughput, timers
+from tenure.bench import clusters, command, latency, main, operations, pauses, rolling, scaling, throughput, timers
 from tenure.bench.hazelcast import MEASUREMENTS
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.settings import NodeSettings
@@ -87,3 +88,38 @@ def test_the_last_line_has_every_figure(
     assert results.keys() >= FIGURES
     assert results["exact"] is True
     assert results["handoff_messages_per_s"] > 0
+
+
+async def one_after_the_other(_rolling: Any, cluster: Any, _random: Any) -> None:
+    """In place of `tenure upgrade`, which starts processes."""
+    for number in range(2):
+        await cluster.add_node()
+        await cluster.drain(number)
+
+
+async def two_nodes(_rolling: Any, cluster: Any) -> None:
+    for _ in range(2):
+        await cluster.add_node()
+
+
+def test_so_has_that_of_operations(
+    small: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of those that take no processes: what is measured of snapshots and autoscalers needs real ones."""
+    monkeypatch.setattr(scaling, "PER_S", 200)
+    monkeypatch.setattr(rolling, "MESSAGES_PER_S", 200)
+    monkeypatch.setattr(rolling._Rolling, "begin", two_nodes)
+    monkeypatch.setattr(rolling._Rolling, "upgrade", one_after_the_other)
+
+    def measured(_arguments: list[str], name: str, _timeout_s: float) -> dict[str, Any]:
+        module, _, function = operations.PARTS[name].partition(":")
+        measure = getattr(importlib.import_module(f"tenure.bench.{module}"), function)
+        figures: dict[str, Any] = trio.run(measure, clock=MockClock(autojump_threshold=0))
+        return figures
+
+    monkeypatch.setattr(operations, "in_own_process", measured)
+    assert main(["operations", "--only", "member-change,rolling", "--json"]) == 0
+    results = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert results.keys() >= {"member_change_pause_ms", "rolling_pause_ms", "exact"}
+    assert results["exact"] is True
+    assert results["rolling_messages_per_s"] > 0
