@@ -59,7 +59,7 @@ class Asking:
                 await self._send([(envelope.to, None)], [(partition, envelope)], limit_s)
                 await self._await_answer(n, question)
         except Backlogged as backlogged:
-            if self.client.allegiance.is_lost:
+            if self.client.allegiance.is_lost():
                 raise _lost(partition, envelope.to) from backlogged
             raise NotDone(f"the question to {envelope.to!r} could not be stored within {limit_s} s") from backlogged
         finally:
@@ -72,7 +72,7 @@ class Asking:
         return _unwrap(question.answer)
 
     async def _no_answer(self, partition: int, to: str, limit_s: float) -> errors.TenureError:
-        if self.client.allegiance.is_lost:
+        if self.client.allegiance.is_lost():
             return _lost(partition, to)
         whose = _whose(partition, to)
         if partition in await self.client.directory.lost_partitions():
@@ -80,7 +80,8 @@ class Asking:
                 f"no answer from {whose}: partition {partition} is lost, as all copies of its data were; "
                 "restore its jobs from a snapshot"
             )
-        return NotDone(f"no answer from {whose} within {limit_s} s; its turn may still run")
+        why = self._sending.allegiance.why_not or "its turn may still run"
+        return NotDone(f"no answer from {whose} within {limit_s} s; {why}")
 
     async def _await_answer(self, n: int, question: _Question) -> None:
         """The bell rings, or we look from time to time."""

@@ -43,6 +43,10 @@ class Cluster(Struct, frozen=True):
     """All who were here have noticed that it is being restored: writing may have begun. Older versions don't say so."""
     former: bytes = b""
     """The marker that was here before somebody restored: until that is settled, it may be put back."""
+    sealed: str = ""
+    """Who shuts it down with a snapshot: clients store nothing meanwhile (see `seal`)."""
+    ended: str = ""
+    """The snapshot that it was shut down with: it goes on where that is restored, and nowhere else."""
 
 
 async def find_or_form(grid: Grid, name: str, *, deadline_s: float = 30.0, retry_s: float = 0.1) -> Cluster:

@@ -20,6 +20,7 @@ from tenure.scheduler.host import Host
 from tenure.scheduler.lookout import Lookout, Neighbours
 from tenure.scheduler.orders import Order, leave_key, order_key
 from tenure.scheduler.presence import Presence
+from tenure.scheduler.seal import SealWatch, lift
 from tenure.scheduler.serving import Serving
 from tenure.scheduler.tenure import Tenure
 from tenure.scheduler.wire import decode, encode
@@ -70,6 +71,7 @@ class Node:
         """Why this node can't stay."""
         self.presence = Presence(self, name, pid, neighbours)
         self._lookout = Lookout(host, neighbours)
+        self._seal_watch = SealWatch()
         self._listening = listening
         self.handoffs = Handoffs(self)
         self._serving: dict[int, Serving] = {}
@@ -143,6 +145,8 @@ class Node:
         self.nodes = seen.live | {self.host.node: self.presence.info()}
         self._heed_format(seen.cluster)
         await self._lookout.forget(seen.silent)
+        if seen.cluster is not None:
+            await self._heed_seal(seen.cluster, seen.holds)
 
     def _heed(self, order: bytes) -> None:
         try:
@@ -169,6 +173,17 @@ class Node:
             except UnreadableFormat as error:
                 self.refused = error
                 self.draining = self.leaving = True
+
+    async def _heed_seal(self, cluster: Cluster, holds: bool) -> None:
+        """A cluster that was shut down goes on where its snapshot is restored, also if nobody has told us to leave. Is
+        who sealed it gone without a word, clients go on."""
+        if cluster.ended and not self.leaving:
+            self.host.report(f"this cluster was shut down with snapshot {cluster.ended}: this node leaves")
+            self.draining = self.leaving = True
+            self.told_to_leave.set()
+        if self._seal_watch.abandoned(cluster, holds, trio.current_time()):
+            self.host.report("a shutdown with a snapshot was not gone on with: what clients publish is let in again")
+            await lift(self.grid, cluster.sealed)
 
     def _belongs(self) -> bool:
         """May partitions be open? Not while a snapshot is being restored; then we belong to what came of it."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from tenure.scheduler.allegiance import LOST
 from tenure.scheduler.errors import Backlogged, ClientClosed, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.outlanes import Action, OutLane, Step, Ticket
@@ -75,7 +74,7 @@ class Sending:
         unstored = self._unstored(pairs, envelopes, ticket, sent)
         if self.refused is not None:
             raise self.refused
-        why = LOST if self.allegiance.is_lost else "the cluster does not keep up, or does not answer"
+        why = self.allegiance.why_not or "the cluster does not keep up, or does not answer"
         raise Backlogged(
             f"{len(unstored)} of {len(pairs)} messages are not known to be stored after {limit_s} s: {why}", unstored
         )

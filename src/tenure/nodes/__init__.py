@@ -2,6 +2,7 @@
 
 from tenure.nodes.application import Application, load
 from tenure.nodes.errors import (
+    ClusterEnded,
     ClusterLost,
     ClusterReplaced,
     GridGone,
@@ -13,6 +14,7 @@ from tenure.nodes.errors import (
 
 __all__ = [
     "Application",
+    "ClusterEnded",
     "ClusterLost",
     "ClusterReplaced",
     "GridGone",

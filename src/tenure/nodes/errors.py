@@ -3,6 +3,7 @@
 from tenure.scheduler.errors import Final, TenureError, TryAgain
 
 __all__ = [
+    "ClusterEnded",
     "ClusterLost",
     "ClusterReplaced",
     "GridGone",
@@ -27,6 +28,10 @@ class GridGone(NodeError, TryAgain):
 
 class ClusterLost(NodeError, Final):
     """The grid has come back empty: everything that was in it is lost."""
+
+
+class ClusterEnded(NodeError, Final):
+    """The cluster was shut down with a snapshot: it goes on where that is restored, and nowhere else."""
 
 
 class ClusterReplaced(NodeError, Final):

@@ -16,7 +16,7 @@ import secrets
 import trio
 from msgspec.structs import replace
 
-from tenure.nodes.errors import ClusterLost, ClusterReplaced, GridGone
+from tenure.nodes.errors import ClusterEnded, ClusterLost, ClusterReplaced, GridGone
 from tenure.scheduler.cluster import MARKER, Cluster, find_or_form, has_lost_all
 from tenure.scheduler.errors import NotDone
 from tenure.scheduler.formats import Formats
@@ -32,12 +32,18 @@ NEXT_STEP = "Restore a snapshot into a new cluster, or start a node with --begin
 async def join_cluster(
     grid: Grid, *, begin_anew_if_lost: bool = False, deadline_s: float = 30.0
 ) -> tuple[Cluster, bool]:
-    """The cluster in this grid, and whether it was formed just now. Raises `ClusterLost` if it has lost everything."""
+    """The cluster in this grid, and whether it was formed just now. Raises `ClusterLost` if it has lost everything,
+    `ClusterEnded` if it was shut down with a snapshot."""
     name = secrets.token_hex(6)
     try:
         if begin_anew_if_lost:
             await begin_anew(grid)
         cluster = await find_or_form(grid, name, deadline_s=deadline_s)
+        if cluster.ended:
+            raise ClusterEnded(
+                f"This cluster was shut down with snapshot {cluster.ended}, and takes nothing any more: start nodes "
+                "where that is restored. To go on with it here, restore it here (`tenure restore URL --replace`)."
+            )
         lost = cluster.formation != name and await has_lost_all(grid)
     except NotDone as error:
         raise GridGone(f"{error}; look at the members with `tenure doctor`.") from error
