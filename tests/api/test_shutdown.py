@@ -1,5 +1,7 @@
 """The phases of shutdown: an application becomes quiet, is taken away; a node is drained, and ends."""
 
+import itertools
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -8,10 +10,14 @@ import trio
 
 import tenure
 from tenure.clients.quiescing import Timers, jobs_of
+from tenure.nodes import ClusterEnded
+from tenure.nodes.guard import join_cluster
 from tenure.scheduler.grid.memory import Fault, Faults
 from tenure.scheduler.grid.port import Grid, Map
 from tenure.scheduler.orders import Order, give_order, leave_key, order_key
+from tenure.scheduler.seal import Seal
 from tenure.scheduler.sightings import OPEN
+from tenure.scheduler.snapshots.stores import Memory, open_store
 from tenure.scheduler.wire import encode
 from tenure.testing import Cluster
 
@@ -532,10 +538,9 @@ async def test_a_lost_partition_is_told_as_such(
         assert await client.ask(f"relay-{n}", {"left": 0}) == 1  # inputs are let in again
 
 
-@pytest.mark.parametrize("seed", range(5))
-async def test_what_is_called_quiet_is_so_on_a_bad_grid(in_virtual_time: None, seed: int) -> None:
-    """Events that are lost, answers that are not known, reads that miss what is there; nodes that die meanwhile."""
-    faults = Faults(
+def bad_grid() -> Faults:
+    """Events that are lost, answers that are not known, reads that miss what is there."""
+    return Faults(
         {
             Fault.EVENT_LOST: 0.3,
             Fault.EVENT_DELAYED: 0.1,
@@ -545,6 +550,12 @@ async def test_what_is_called_quiet_is_so_on_a_bad_grid(in_virtual_time: None, s
             Fault.ABSENT: 0.03,
         }
     )
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_what_is_called_quiet_is_so_on_a_bad_grid(in_virtual_time: None, seed: int) -> None:
+    """Nodes die meanwhile."""
+    faults = bad_grid()
     async with (
         Cluster(nodes=3, members=3, partitions=7, seed=seed, faults=faults) as cluster,
         cluster.client() as client,
@@ -568,3 +579,244 @@ async def test_what_is_called_quiet_is_so_on_a_bad_grid(in_virtual_time: None, s
         assert faults.counts[Fault.EVENT_LOST] > 0
         await trio.sleep(60)
         assert await total(client) == seen
+
+
+# -- with a snapshot ------------------------------------------------------------------------------
+
+SERIAL = itertools.count()
+ITEMS = tenure.Topic("quiet-items")
+
+
+@tenure.job("quiet-till", application=APP, topics=("quiet-items",))
+class Till(tenure.Job):
+    """Notes what it gets, and passes some of it on."""
+
+    seen: list[str] = []
+
+    async def on_message(self, ctx: tenure.Context, message: str) -> None:
+        await trio.sleep(0.05)
+        self.seen.append(message)
+        if message.endswith("5"):
+            ctx.send("safe", f"{ctx.id} {message}")
+
+
+@tenure.job("quiet-safe", application=APP)
+class Safe(tenure.Job):
+    seen: list[str] = []
+
+    def on_message(self, ctx: tenure.Context, message: str) -> None:
+        self.seen.append(message)
+
+
+TILLS = [f"till-{n}" for n in range(6)]
+
+
+class Press:
+    """Publishers that go on whatever happens, and what became of what they published."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.stored, self.unknown = set[tuple[str, str]](), set[tuple[str, str]]()
+        """(till, message): of the topic's, one for each till."""
+        self.told: list[str] = []
+        self.go_on = True
+
+    async def publish(self, name: str) -> None:
+        async with self.cluster.client() as client:
+            for n in itertools.count():
+                if not self.go_on:
+                    return
+                till, message = TILLS[n % len(TILLS)], f"{name}-{n}"
+                is_for_all = name == "topic"
+                mine = {(id, message) for id in (TILLS if is_for_all else [till])}
+                try:
+                    await client.publish(ITEMS if is_for_all else till, message, timeout_s=3)
+                    self.stored |= mine
+                except tenure.Backlogged as error:
+                    self.unknown |= {(id, unstored) for _, unstored in error.unstored for id, _ in mine}
+                    self.told.append(str(error))
+                await trio.sleep(0.02)
+
+    def check(self, seen: dict[str, list[str]], letters: list[Any]) -> None:
+        """What was acknowledged was taken once, or is a dead letter; what was not, once at most."""
+        found = Counter((id, message) for id in TILLS for message in seen[id])
+        found.update((letter["to"], letter["message"]) for letter in letters)
+        assert self.stored - set(found) == set(), "lost"
+        assert set(found) - self.stored - self.unknown == set(), "from nowhere"
+        assert [item for item, times in found.items() if times > 1] == [], "doubled"
+
+
+@pytest.fixture
+def place() -> str:
+    return f"memory:shutdown-{next(SERIAL)}"
+
+
+def store_of(place: str) -> Memory:
+    store = open_store(place)
+    assert isinstance(store, Memory)
+    return store
+
+
+async def tills(client: tenure.Client) -> None:
+    await client.schedule_many([(Till, id, {}) for id in TILLS] + [(Safe, "safe", {})])
+
+
+@pytest.mark.parametrize(
+    ("timers", "rung", "seed", "faults"),
+    [("keep", 0, 1, Faults()), ("fire", 1, 2, Faults()), ("fire", 1, 3, bad_grid())],
+)
+async def test_all_that_was_acknowledged_is_in_the_last_snapshot(
+    in_virtual_time: None, place: str, timers: Timers, rung: int, seed: int, faults: Faults
+) -> None:
+    told: list[str] = []
+    async with Cluster(nodes=3, seed=seed, faults=faults) as cluster, cluster.client() as client:
+        await tills(client)
+        await relays(client)
+        await client.schedule(Timed, id="timed")
+        await client.wait(APP)  # who subscribes to a topic has done so then
+        press = Press(cluster)
+        async with trio.open_nursery() as nursery:
+            for name in ("a", "b", "topic"):
+                nursery.start_soon(press.publish, name)
+            await trio.sleep(2)
+            ended = await client.shutdown(snapshot=place, timers=timers, on_wait=told.append, timeout_s=600)
+            assert ended["nodes"] == ["node-0", "node-1", "node-2"]
+            name = ended["snapshot"]["name"]
+            await trio.sleep(20)
+            press.go_on = False
+        assert await cluster.nodes() == []
+        with pytest.raises(tenure.NotDone):
+            await client.schedule(Safe, id="late", timeout_s=3)
+        with pytest.raises(tenure.NotFinished, match=f"shut down with snapshot {name} already"):
+            await client.shutdown(snapshot=place)
+        with pytest.raises(tenure.NotDone, match=f"shut down with snapshot {name}"):
+            await client.ask("safe", "late", timeout_s=3)
+    assert [snapshot["name"] for snapshot in await tenure_snapshots(place)] == [name]
+    async with Cluster(nodes=2, partitions=11) as cluster, cluster.client() as client:
+        await client.restore(place)
+        quiet = await client.wait(APP)
+        assert quiet["timers"] == 1
+        assert len((await client.state("timed")).rung) == rung
+        assert await total(client) == rung * 4
+        seen = {id: (await client.state(id)).seen for id in TILLS}
+        letters = await client.dead_letters()
+        assert {letter["reason"] for letter in letters} == {"ApplicationClosed"}
+        press.check(seen, letters)
+        assert await client.replay(letters) == len(letters)
+        await client.wait(APP)
+        seen = {id: (await client.state(id)).seen for id in TILLS}
+        press.check(seen, [])
+        passed = [f"{id} {message}" for id in TILLS for message in seen[id] if message.endswith("5")]
+        assert sorted((await client.state("safe")).seen) == sorted(passed)
+    assert {"clients to hear that nothing is stored any more", f"the snapshot to {place}"} < set(told)
+    assert any("this cluster is being shut down" in line for line in press.told)
+    assert f"this cluster was shut down with snapshot {name}, and goes on where" in press.told[-1]
+
+
+async def tenure_snapshots(place: str) -> list[Any]:
+    async with Cluster(nodes=1) as cluster, cluster.client() as client:
+        return list(await client.snapshots(place))
+
+
+async def goes_on(cluster: Cluster, client: tenure.Client, press: Press, letters: int) -> None:
+    """All nodes are there, and what is published is stored, and taken."""
+    assert [info.id for info in await client.nodes()] == ["node-0", "node-1"]
+    await client.wait(APP)
+    press.check({id: (await client.state(id)).seen for id in TILLS}, await client.dead_letters())
+    assert len(await client.dead_letters()) == letters
+    await client.publish("till-0", "more", timeout_s=3)
+    press.stored.add(("till-0", "more"))
+    await client.wait(APP)
+    assert (await client.state("till-0")).seen[-1] == "more"
+
+
+@pytest.mark.parametrize("trouble", ["broken", "slow", "given up"])
+async def test_without_the_snapshot_nothing_ends(in_virtual_time: None, place: str, trouble: str) -> None:
+    store = store_of(place)
+    async with Cluster(nodes=2) as cluster, cluster.client() as client:
+        await tills(client)
+        press, told = Press(cluster), list[str]()
+        with pytest.raises(tenure.BadLocation, match="relative"):
+            await client.shutdown(snapshot="backups")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(press.publish, "a")
+            await trio.sleep(2)
+            assert await client.dead_letters() == []  # nothing was begun
+            if trouble == "broken":
+                store.broken = True
+                with pytest.raises(
+                    tenure.NotFinished, match=r"the place is broken.*\. No node was told to leave, and in"
+                ):
+                    await client.shutdown(snapshot=place, on_wait=told.append)
+            elif trouble == "slow":
+                store.slow_s = 1000
+                began_s = trio.current_time()
+                with pytest.raises(
+                    tenure.NotFinished, match=r"No snapshot was taken within .*No node was told to leave"
+                ):
+                    await client.shutdown(snapshot=place, on_wait=told.append, timeout_s=30)
+                assert 29 < trio.current_time() - began_s < 36
+            else:
+                store.slow_s = 1000
+                with trio.move_on_after(30) as given_up:
+                    await client.shutdown(snapshot=place, on_wait=told.append)
+                assert given_up.cancelled_caught
+            assert told[-1] == f"the snapshot to {place}"
+            letters, before = len(await client.dead_letters()), len(press.stored)
+            assert letters > 0
+            await trio.sleep(10)
+            assert len(press.stored) > before + 100
+            press.go_on = False
+        await goes_on(cluster, client, press, letters)
+        store.broken, store.slow_s = False, 0.0
+        assert (await client.shutdown(snapshot=place))["nodes"] == ["node-0", "node-1"]
+
+
+async def test_clients_go_on_when_a_shutdown_has_gone_without_a_word(in_virtual_time: None, place: str) -> None:
+    async with Cluster(nodes=2) as cluster, cluster.client() as client:
+        await tills(client)
+        await Seal(client._home._value.grid, "gone").put()
+        await trio.sleep(6)
+        with pytest.raises(tenure.Backlogged, match="this cluster is being shut down") as caught:
+            await client.publish("till-0", "refused", timeout_s=1)
+        assert caught.value.unstored == [("till-0", "refused")]
+        with pytest.raises(tenure.NotFinished, match="somebody else is shutting this cluster down"):
+            await client.shutdown(snapshot=place)
+        await client.publish("till-0", "stored", timeout_s=30)
+        await client.wait(APP)
+        assert (await client.state("till-0")).seen == ["stored"]
+
+
+async def test_who_comes_late_does_not_go_on_with_what_has_ended(in_virtual_time: None, place: str) -> None:
+    async with Cluster(nodes=2) as cluster, cluster.client() as client:
+        await tills(client)
+        await cluster.pause(1)
+        await trio.sleep(10)
+        assert (await client.shutdown(snapshot=place))["nodes"] == ["node-0"]
+        await cluster.unpause(1)
+        await trio.sleep(10)
+        assert await cluster.nodes() == []
+        with pytest.raises(
+            ClusterEnded, match=r"takes nothing any more: .* restore it here \(`tenure restore URL --rep"
+        ):
+            await join_cluster(client._home._value.grid)
+        await client.restore(place, replace=True)  # where it is wanted here after all
+        await cluster.add_node()
+        await client.publish("till-0", "again")
+        await client.wait(APP)
+        assert (await client.state("till-0")).seen == ["again"]
+
+
+async def test_a_scheduled_snapshot_is_outwaited_and_goes_along(in_virtual_time: None, place: str) -> None:
+    other = f"{place}-scheduled"
+    async with Cluster(nodes=2) as cluster, cluster.client() as client:
+        await tills(client)
+        id = await client.schedule_snapshots(other, every_s=1)
+        store_of(other).slow_s = 0.5
+        await trio.sleep(10)
+        ended = await client.shutdown(snapshot=place, timeout_s=300)
+    assert ended["snapshot"]["jobs"] == len(TILLS) + 2
+    async with Cluster(nodes=1) as cluster, cluster.client() as client:
+        await client.restore(place)
+        await trio.sleep(5)
+        assert "schedule snapshots anew" in (await client.describe(id))["state"]["stopped"]

@@ -119,9 +119,46 @@ async def test_orders_under_load() -> None:
         check_sunk(book.accounts, book.sunk)
 
 
+async def test_a_shutdown_with_a_snapshot_under_load_goes_on_elsewhere(tmp_path: Path) -> None:
+    """What was acknowledged is where the snapshot is restored, once; what was not is named."""
+    app, place = Path(__file__), str(tmp_path / "place")
+    sent, unknown = dict.fromkeys(IDS, 0), dict[str, set[int]]()
+    async with (
+        Cluster(nodes=3, members=2, grid="hazelcast", app=app) as cluster,
+        cluster.client() as client,
+        cluster.client() as publisher,
+    ):
+        await client.schedule_many([(Account, id, {}) for id in IDS] + [(Sink, id, {}) for id in SINK_IDS])
+        async with publishing(publisher, sent, unknown, timeout_s=2):
+            await trio.sleep(2)
+            ended = await client.shutdown(snapshot=place, timeout_s=60)
+            assert len(ended["nodes"]) == 3
+            await left(cluster, [])
+            await trio.sleep(4)
+        assert set(unknown) == set(IDS), "who publishes later is told"
+    async with (
+        Cluster(nodes=2, members=1, grid="hazelcast", app=app, partitions=61) as cluster,
+        cluster.client() as client,
+    ):
+        assert (await client.restore(place))["jobs"] == ended["snapshot"]["jobs"] == ACCOUNTS + SINKS
+        await client.wait(SHOP)
+        accounts = {id: (await client.state(id)).seen for id in IDS}
+        letters = await client.dead_letters()
+        assert {letter["reason"] for letter in letters} == {"ApplicationClosed"}
+        check(sent, accounts, letters, unknown)
+        assert await client.replay(letters) == len(letters)
+        await client.wait(SHOP)
+        accounts = {id: (await client.state(id)).seen for id in IDS}
+        check(sent, accounts, [], unknown)
+        check_sunk(accounts, [line for id in SINK_IDS for line in (await client.state(id)).seen])
+
+
 @asynccontextmanager
-async def publishing(client: tenure.Client, sent: dict[str, int]) -> AsyncIterator[None]:
-    """Publishes at a steady pace as long as this is open; at its end, all of `sent` is acknowledged."""
+async def publishing(
+    client: tenure.Client, sent: dict[str, int], unknown: dict[str, set[int]] | None = None, timeout_s: float = 60
+) -> AsyncIterator[None]:
+    """Publishes at a steady pace as long as this is open; at its end, all of `sent` is acknowledged, or `unknown`, if
+    that may be."""
     go_on = True
 
     async def publish() -> None:
@@ -129,7 +166,13 @@ async def publishing(client: tenure.Client, sent: dict[str, int]) -> AsyncIterat
             began_s = trio.current_time()
             for id in IDS:
                 sent[id] += 1
-            await client.publish_many(list(sent.items()), timeout_s=60)
+            try:
+                await client.publish_many(list(sent.items()), timeout_s=timeout_s)
+            except tenure.Backlogged as error:
+                if unknown is None:
+                    raise
+                for id, n in error.unstored:
+                    unknown.setdefault(str(id), set()).add(n)
             await trio.sleep_until(began_s + ACCOUNTS / PER_SECOND)
 
     async with trio.open_nursery() as nursery:
@@ -138,13 +181,20 @@ async def publishing(client: tenure.Client, sent: dict[str, int]) -> AsyncIterat
         go_on = False
 
 
-def check(sent: dict[str, int], accounts: dict[str, list[int]], letters: Iterable[Any]) -> None:
-    """Nothing is lost, nothing doubled."""
+def check(
+    sent: dict[str, int],
+    accounts: dict[str, list[int]],
+    letters: Iterable[Any],
+    unknown: dict[str, set[int]] | None = None,
+) -> None:
+    """Nothing is lost, nothing doubled; what is `unknown` may be missing."""
+    missing = {id: (unknown or {}).get(id, set()) for id in IDS}
     buried: dict[str, list[int]] = {id: [] for id in IDS}
     for letter in letters:
         buried[letter["to"]].append(letter["message"])
     counted = {id: Counter(accounts[id] + buried[id]) for id in IDS}
-    assert {id: set(range(1, sent[id] + 1)) - set(counted[id]) for id in IDS} == {id: set() for id in IDS}, "lost"
+    lost = {id: set(range(1, sent[id] + 1)) - set(counted[id]) - missing[id] for id in IDS}
+    assert lost == {id: set() for id in IDS}, "lost"
     assert {id: [n for n, times in counted[id].items() if times > 1] for id in IDS} == {id: [] for id in IDS}, "doubled"
 
 

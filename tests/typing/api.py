@@ -116,6 +116,8 @@ async def use() -> None:
         assert_type(await client.add_nodes(2, spawn="tenure node app.py"), list[str])
         assert_type(await client.remove_node("node-2"), str)
         assert_type(await client.scale_to(3, run=["scale", "{nodes}"]), list[str])
+        assert_type(await client.shutdown(timers="fire"), list[str])
+        assert_type(await client.shutdown(snapshot="/snapshots"), tenure.Shutdown)
         letters = await client.dead_letters()
         assert_type(letters, list[tenure.DeadLetter])
         assert_type(await client.replay(letters), int)

@@ -112,6 +112,8 @@ async def _diagnosed(grid: "HazelcastGrid", error: Exception) -> Exception:
     what = str(error).rstrip(".")
     if isinstance(found, Unformed):
         return Unreachable(f"{what}: {found.finding}. {found.next_step}")
+    if found.sealed:
+        return Unreachable(f"{what}: the cluster is being shut down, with a snapshot. Wait for the end of that.")
     if not nodes:
         return Unreachable(f"{what}: no node is running. Start one with `tenure node APP`.")
     if lost := {partition for node in nodes for partition in node.lost}:

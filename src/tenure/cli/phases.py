@@ -197,22 +197,46 @@ def stop(
     return _tell(_run(connection, run, teller), "stopped", dry_run, connection)
 
 
-def shutdown(*, timers: Timers = "keep", within: Limit = None, connection: Connection = USUAL_CONNECTION) -> int:
+def shutdown(
+    *,
+    snapshot: str | None = None,
+    timers: Timers = "keep",
+    within: Limit = None,
+    connection: Connection = USUAL_CONNECTION,
+) -> int:
     """End all nodes, in phases: inputs of all applications are refused, what was accepted is finished, then nodes end.
     Members stay, and keep all jobs for the nodes that come next.
 
     Parameters
     ----------
+    snapshot
+        Take one to this place (as `tenure snapshot` does) before any node ends, with all that was ever acknowledged.
+        The cluster goes on where it is restored, and takes nothing here any more. If it fails, nothing ends.
     timers
         Timers that are not due: keep them, or fire them first.
     within
-        Give up after so many seconds without quiet; never, unless given. Then all goes on.
+        Give up after so many seconds without quiet, and without the snapshot; never, unless given (a snapshot after
+        600). Then all goes on.
     """
-    from tenure.clients.draining import shutdown
+    from tenure.clients.ending import shutdown, shutdown_with_snapshot
 
     teller = Teller()
-    nodes = _run(connection, lambda client: shutdown(client, timers, teller, within), teller)
-    return _tell(nodes, "stopped", False, connection)
+    if snapshot is None:
+        nodes = _run(connection, lambda client: shutdown(client, timers, teller, within), teller)
+        return _tell(nodes, "stopped", False, connection)
+    from tenure.cli.snapshots import location
+
+    url = location(snapshot)
+    ended = _run(connection, lambda client: shutdown_with_snapshot(client, url, timers, teller, within), teller)
+    _tell(ended["nodes"], "stopped", False, connection)
+    taken = ended["snapshot"]
+    if connection.json:
+        print_json({"snapshot": taken["name"], "url": url, "jobs": taken["jobs"]})
+    else:
+        say(
+            f"Snapshot {taken['name']} has all of it: {counted(taken['jobs'], 'job')}. Restore it where it is to go on."
+        )
+    return Exit.DONE
 
 
 def workers(application: str = "", /, *, node: str = "", connection: Connection = USUAL_CONNECTION) -> int:

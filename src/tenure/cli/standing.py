@@ -36,6 +36,11 @@ async def standing(grid: Grid) -> Cluster | Unformed:
         marker = later
     if marker is None:
         return Unformed("no node has run here yet", "Start one with `tenure node APP`.")
+    if marker.ended:
+        return Unformed(
+            f"their cluster was shut down with snapshot {marker.ended}",
+            "It goes on where that is restored: `tenure restore URL` there, or here with --replace.",
+        )
     if marker.formed:
         if await has_lost_all(grid):
             return Unformed(

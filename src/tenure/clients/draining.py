@@ -1,22 +1,18 @@
-"""Taking nodes out of service, and ending them: two phases, each of which waits, and says for what. Draining can be
-given up; a node that was told to leave leaves, whether anybody waits for it or not."""
-
-from collections.abc import Awaitable, Callable
+"""Taking a node out of service, and ending it: two phases, each of which waits, and says for what. Draining can be
+given up; a node that was told to leave leaves, whether anybody waits for it or not. All nodes: see `ending`."""
 
 import trio
 
-from tenure.clients.plain import one_error
-from tenure.clients.quiescing import Rounds, Tell, Timers, keep_closed, refusing, until_quiet, workers
+from tenure.clients.quiescing import Tell, workers
 from tenure.clients.scaling import left, named, tell
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import Mistake, NodeSilent, NotDone, NotFinished
-from tenure.scheduler.grid.port import Grid, GridError
+from tenure.scheduler.grid.port import GridError
 from tenure.scheduler.nodes_seen import live_nodes, patiently, said_nodes
-from tenure.scheduler.orders import HOLD_AGAIN_S, Order, hold, let_go
-from tenure.scheduler.quiet import CONTROLLERS, EVERY
+from tenure.scheduler.orders import Order
 
-__all__ = ["check_takes_orders", "drain", "shutdown", "silent", "stop", "undrain"]
+__all__ = ["check_takes_orders", "drain", "silent", "stop", "undrain"]
 
 POLL_S = 0.1
 LOOKS = 2
@@ -152,80 +148,3 @@ async def _check_alone(client: GridClient, info: NodeInfo) -> None:
             f"{len(running)} activities run on the machine of {info.id}, and no other node is there ({which}): wait "
             "for them, or cancel them; or stop it with --drain, and let them report to their jobs from afar"
         )
-
-
-async def shutdown(
-    client: GridClient, timers: Timers = "keep", on_wait: Tell | None = None, timeout_s: float | None = None
-) -> list[str]:
-    """Refuse inputs, wait until all applications are quiet, then end all nodes. Returns them."""
-    end_s = trio.current_time() + (float("inf") if timeout_s is None else timeout_s)
-    async with refusing(client, EVERY) as rounds:
-        await until_quiet(rounds, timers, on_wait, timeout_s)
-        ended = list[str]()
-        try:
-            with one_error():
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(_keep_holding, client.grid)
-                    await _still(rounds, on_wait, end_s)
-                    ended += await _end_all(client, on_wait)
-                    nursery.cancel_scope.cancel()
-        finally:
-            with trio.move_on_after(5, shield=True):
-                await _persistently(let_go, client.grid)
-    return ended
-
-
-async def _keep_holding(grid: Grid) -> None:
-    while True:
-        await _persistently(hold, grid)
-        await trio.sleep(HOLD_AGAIN_S)
-
-
-async def _persistently(act: Callable[[Grid], Awaitable[None]], grid: Grid) -> None:
-    while True:
-        try:
-            return await act(grid)
-        except GridError:
-            await trio.sleep(POLL_S)
-
-
-async def _still(rounds: Rounds, on_wait: Tell | None, end_s: float) -> None:
-    """Until autoscalers start no more nodes, and those that they have started are there, to be ended with the rest."""
-    waits_for = "the first answers"
-    with trio.move_on_at(end_s):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(keep_closed, rounds)
-            while waits_for := await _what_moves(rounds.client):
-                if on_wait is not None:
-                    on_wait(waits_for)
-                await trio.sleep(POLL_S)
-            nursery.cancel_scope.cancel()
-    if waits_for:
-        raise NotFinished(f"not all nodes can be ended yet: it waits for {waits_for}")
-
-
-async def _what_moves(client: GridClient) -> str:
-    nodes = await patiently(live_nodes, client.grid)
-    if deaf := [info.id for info in nodes if info.holds is False]:
-        return f"{', '.join(deaf)} to hear that all nodes are to end"
-    try:
-        running = await workers(client, CONTROLLERS, "", None)
-    except NotDone as error:
-        return str(error)
-    names = {info.name for info in await patiently(said_nodes, client.grid)}
-    coming = [worker["name"] for worker in running if worker["kind"] == "process" and worker["name"] not in names]
-    return f"what autoscalers have started: {', '.join(coming)}" if coming else ""
-
-
-async def _end_all(client: GridClient, on_wait: Tell | None) -> list[str]:
-    nodes = [info.id for info in await patiently(live_nodes, client.grid)]
-    for id in nodes:
-        check_takes_orders(await named(client.grid, id))
-    async with trio.open_nursery() as nursery:
-        for id in nodes:
-            nursery.start_soon(tell, client.grid, id, Order(leave=True))
-    for id in nodes:
-        if on_wait is not None:
-            on_wait(f"the end of {id}")
-        await left(client.grid, id)
-    return nodes

@@ -58,6 +58,8 @@ class Rounds:
         """Partitions that did not answer in the last round, or have not for long in this one."""
         self.fire = False
         """Let timers that are set come due now; once in each partition."""
+        self.over = False
+        """The cluster has ended: nothing is let in again."""
 
     async def ask(self, tell: Tell | None = None) -> bool:
         """One round; returns whether it is decided now. Raises `PartitionLost`."""
@@ -137,13 +139,16 @@ class Rounds:
 
 
 @asynccontextmanager
-async def refusing(client: GridClient, application: str) -> AsyncIterator[Rounds]:
-    """Rounds that close an application while they go on; at the end inputs are let in again."""
-    rounds = Rounds(client, application, close=True)
+async def refusing(client: GridClient, application: str, *, asking: GridClient | None = None) -> AsyncIterator[Rounds]:
+    """Rounds that close an application while they go on; at the end inputs are let in again, if anybody is there.
+    `asking`: who asks meanwhile; it may be cancelled with us."""
+    rounds = Rounds(asking or client, application, close=True)
     try:
         yield rounds
     finally:
-        await rounds.open()
+        rounds.client = client
+        if not rounds.over:
+            await rounds.open()
 
 
 async def wait_quiet(

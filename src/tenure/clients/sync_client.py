@@ -7,9 +7,9 @@ Made from client.py by tests/api/shells.py: edit that one.
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any
+from typing import Any, overload
 
-from tenure.clients import draining, operations, quiescing, scaling, selecting, upgrading
+from tenure.clients import draining, ending, operations, quiescing, scaling, selecting, upgrading
 from tenure.clients.homes import SyncHome
 from tenure.clients.operations import JobSpec, JobTarget
 from tenure.clients.quiescing import Tell, Timers
@@ -22,6 +22,7 @@ from tenure.clients.views import (
     Quiet,
     Restored,
     ScaleStatus,
+    Shutdown,
     Snapshot,
     UpgradeStatus,
     Verified,
@@ -268,13 +269,46 @@ class SyncClient:
         more. Returns its id."""
         return self._home.run(draining.stop, node, drain, on_wait, timeout_s)
 
+    @overload
     def shutdown(
-        self, *, timers: Timers = "keep", on_wait: Tell | None = None, timeout_s: float | None = None
-    ) -> list[str]:
+        self,
+        *,
+        snapshot: None = None,
+        timers: Timers = "keep",
+        on_wait: Tell | None = None,
+        timeout_s: float | None = None,
+    ) -> list[str]: ...
+
+    @overload
+    def shutdown(
+        self,
+        *,
+        snapshot: str,
+        timers: Timers = "keep",
+        on_wait: Tell | None = None,
+        timeout_s: float | None = None,
+    ) -> Shutdown: ...
+
+    def shutdown(
+        self,
+        *,
+        snapshot: str | None = None,
+        timers: Timers = "keep",
+        on_wait: Tell | None = None,
+        timeout_s: float | None = None,
+    ) -> list[str] | Shutdown:
         """End all nodes, in phases: inputs of all applications are refused, what was accepted is waited for as by
         `wait`, then the nodes go. Members stay, and keep all jobs for the nodes that come next. Given up before that,
-        all goes on. Returns the nodes that ended."""
-        return self._home.run(draining.shutdown, timers, on_wait, timeout_s)
+        all goes on. Returns the nodes that ended.
+
+        With a place for a `snapshot` it is taken before any node is told to leave, behind all that was acknowledged:
+        from its cut on nothing is acknowledged any more (`Backlogged` names what was not), and the cluster goes on
+        where it is restored, not here. If it can't be taken, nothing ends, and `NotFinished` says why. Returns the
+        nodes and the snapshot.
+        """
+        if snapshot is None:
+            return self._home.run(ending.shutdown, timers, on_wait, timeout_s)
+        return self._home.run(ending.shutdown_with_snapshot, snapshot, timers, on_wait, timeout_s)
 
     def workers(self, application: str = "", *, node: str = "", timeout_s: float | None = None) -> list[WorkerView]:
         """The activities of an application (of all, if none is named) that are wanted or under way; with `node`, those

@@ -13,6 +13,7 @@ __all__ = [
     "Quiet",
     "Restored",
     "ScaleStatus",
+    "Shutdown",
     "Snapshot",
     "TimerView",
     "UpgradeStatus",
@@ -253,6 +254,15 @@ class Snapshot(TypedDict):
     """Of one just taken: why older ones stay that were not to be kept; empty: nothing was in the way."""
     problem: NotRequired[str]
     """Of one in a list that can't be read: why. It has nothing but this and its name."""
+
+
+class Shutdown(TypedDict):
+    """A shutdown with a snapshot, to its end."""
+
+    nodes: list[str]
+    """Those that ended."""
+    snapshot: Snapshot
+    """All that was ever acknowledged is in it."""
 
 
 class Verified(TypedDict):
