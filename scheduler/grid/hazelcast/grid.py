@@ -14,7 +14,7 @@ from tenure.scheduler.grid.hazelcast.calls import About, Caller
 from tenure.scheduler.grid.hazelcast.client import TenureClient
 from tenure.scheduler.grid.hazelcast.discards import Discards
 from tenure.scheduler.grid.hazelcast.handover import Handover
-from tenure.scheduler.grid.hazelcast.ownership import OwnershipKeeper, is_within
+from tenure.scheduler.grid.hazelcast.ownership import OwnershipKeeper
 from tenure.scheduler.grid.hazelcast.reading import Reading
 from tenure.scheduler.grid.hazelcast.settings import CannotConnect, HazelcastSettings, map_name
 from tenure.scheduler.grid.hazelcast.subscriptions import EntrySubscription, LostPartitions, Subscriptions
@@ -313,11 +313,6 @@ class HazelcastGrid(Grid):
             )
             for info in self._client.cluster_service.get_members()
         )
-
-    def prefers_in_vain(self) -> bool:
-        """Is a network preferred, and no member in it?"""
-        members = self.ownership().members
-        return self.settings.network is not None and not any(is_within(m.host, self.settings) for m in members)
 
     # -- what the client notices ------------------------------------------------------------------
 

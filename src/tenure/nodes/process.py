@@ -36,7 +36,8 @@ from tenure.nodes.whereabouts import announced
 from tenure.scheduler.activities_port import Launcher
 from tenure.scheduler.assignment import assign
 from tenure.scheduler.cluster import Cluster
-from tenure.scheduler.grid.hazelcast import HazelcastGrid
+from tenure.scheduler.grid.hazelcast import HazelcastGrid, HazelcastSettings
+from tenure.scheduler.grid.hazelcast.ownership import is_within
 from tenure.scheduler.grid.port import Grid, OwnershipEvent
 from tenure.scheduler.host import Host
 from tenure.scheduler.node import Listening, Node
@@ -187,7 +188,7 @@ async def _check_members(grid: HazelcastGrid, options: NodeOptions) -> None:
         for verdict in _concerns(grid):
             if verdict.standard is Standard.WARNING:
                 _log().warning(f"members: {verdict.about}: {verdict.finding}", next_step=verdict.next_step)
-    if grid.prefers_in_vain():
+    if _prefers_in_vain(grid, options.prefer_network):
         _log().warning(
             f"no member has an address in {options.prefer_network}: paired with the nearest of all",
                 next_step="`tenure doctor` shows the members' addresses.",
@@ -201,6 +202,11 @@ async def _check_members(grid: HazelcastGrid, options: NodeOptions) -> None:
             "Or run with --allow-unsafe-members, and without the promises."
         )
     _log().error("running on unsafe members: promises may be broken", findings=findings)
+
+
+def _prefers_in_vain(grid: HazelcastGrid, network: str | None) -> bool:
+    preferring = HazelcastSettings(prefer_network=network)
+    return network is not None and not any(is_within(member.host, preferring) for member in grid.ownership().members)
 
 
 def _bad(grid: HazelcastGrid) -> list[Verdict]:
