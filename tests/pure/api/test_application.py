@@ -97,7 +97,7 @@ def test_there_is_nothing_to_load(tmp_path: Path) -> None:
         (tmp_path, "is a folder; name the Python file"),
         (
             "nonesuch_module",
-            "^nonesuch_module can't be loaded: ModuleNotFoundError: No module named 'nonesuch_module'$",
+            "^nonesuch_module can't be loaded: ModuleNotFoundError: No module named 'nonesuch_module'; name a Python",
         ),
         (empty, r"empty\.py registers no job type: put @tenure\.job"),
     ]

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from tenure.scheduler.client import GridClient, open_client
+from tenure.scheduler.cluster import MARKER, Cluster
 from tenure.scheduler.context import Context
 from tenure.scheduler.errors import Backlogged
 from tenure.scheduler.grid.memory import Fault, FaultyGrid
@@ -16,7 +17,7 @@ from tenure.scheduler.keys import WATERMARK, slot_key
 from tenure.scheduler.settings import ClientSettings
 from tenure.scheduler.watermark import announce, announced
 from tenure.scheduler.wire import Batch, decode, encode
-from tests.pure.core.bench import CLIENT, Bench, Opened, P, rest
+from tests.pure.core.bench import CLIENT, FORMATION, Bench, Opened, P, rest
 
 LIFETIME_S = 10.0
 SILENCE_S = 2 * LIFETIME_S + 5
@@ -35,6 +36,7 @@ COUNTER = JobType("counter", Counter)
 
 async def opened_for_a_while(bench: Bench) -> Opened:
     opened = await bench.open(COUNTER, lane_lifetime_s=LIFETIME_S, sweep_s=0.5)
+    await bench.grid().put_if_absent(Map.NODES, 0, MARKER, encode(Cluster(FORMATION, 1, 1, True)))
     await bench.define("a", "counter")
     return opened
 

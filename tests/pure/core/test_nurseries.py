@@ -106,6 +106,7 @@ async def test_an_exit_in_a_task_fails_the_turn(bench: Bench, message: str) -> N
     assert "SystemExit: 2" in found["failure"]["traceback"]
     assert (await bench.command("retry", "a", skip=True)).ok
     await bench.publish("a", "tidy")
+    await rest(1)  # a question does not wait for turns
     assert (await bench.state_of("a"))["done"] == ["tidy"]
 
 
@@ -121,4 +122,5 @@ async def test_what_ends_the_process_is_no_failed_turn(bench: Bench) -> None:
     first = await begun(bench, "killed untidily")
     assert first.ended.is_set()
     assert not first.over
-    assert first.state.jobs["a"].failure is None
+    record = first.state.jobs.get("a")  # if that was committed before
+    assert record is None or record.failure is None
