@@ -48,13 +48,14 @@ def leave_key(node: str) -> bytes:
     return b"leave/" + node.encode()
 
 
-async def give_order(grid: Grid, node: str, order: Order) -> None:
-    """Returns once it is stored; who was told to leave is told nothing else. Raises `GridError`."""
+async def give_order(grid: Grid, node: str, order: Order) -> bool:
+    """Returns once it is stored. False: it was told to leave, and is told nothing else. Raises `GridError`."""
     if order.leave:
         await grid.set(Map.NODES, 0, leave_key(node), encode(order), ttl_s=ORDER_LIFETIME_S)
     elif (await orders_to(grid, [node]))[node].leave:
-        return  # also for older versions, which look, and give orders, in one place alone
+        return False  # also for older versions, which look, and give orders, in one place alone
     await grid.set(Map.NODES, 0, order_key(node), encode(order), ttl_s=ORDER_LIFETIME_S)
+    return True
 
 
 async def orders_to(grid: Grid, nodes: Iterable[str]) -> dict[str, Order]:

@@ -385,7 +385,7 @@ async def older_order(grid: Grid, node: str, order: Order) -> None:
 @pytest.mark.parametrize("give", [give_order, older_order])
 @pytest.mark.tenure(nodes=2, partitions=8)
 async def test_who_was_told_to_leave_leaves_also_when_its_drain_is_given_up(
-    cluster: Cluster, client: tenure.Client, give: Callable[[Grid, str, Order], Awaitable[None]]
+    cluster: Cluster, client: tenure.Client, give: Callable[[Grid, str, Order], Awaitable[Any]]
 ) -> None:
     grid, waits = client._home._value.grid, trio.Event()
 
@@ -402,6 +402,26 @@ async def test_who_was_told_to_leave_leaves_also_when_its_drain_is_given_up(
     await trio.sleep(5)
     assert [info.id for info in await client.nodes()] == ["node-0"]
     assert await grid.get_all(Map.NODES, 0, [order_key("node-1"), leave_key("node-1")]) == {}
+
+
+@pytest.mark.tenure(nodes=3, partitions=8)
+async def test_who_was_told_to_leave_is_drained_no_more_and_kept_no_more_but_may_be_waited_for(
+    cluster: Cluster, client: tenure.Client
+) -> None:
+    grid: Any = client._home._value.grid
+    for n in range(8):
+        await client.schedule("quiet-slow", id=f"slow-{n}")
+    await client.publish_many([(f"slow-{n}", 1) for n in range(8)])  # so it takes a while
+    await trio.sleep(0.5)
+    assert await give_order(grid, "node-1", Order(leave=True))
+    assert not await give_order(grid, "node-1", Order(drain=True))
+    for refused in (client.drain, client.undrain):
+        with pytest.raises(tenure.Mistake, match="node-1 was told to leave: it hands over what it has, and ends"):
+            await refused("node-1")
+    assert await client.stop("node-1", drain=True, timeout_s=30) == "node-1"
+    assert [info.id for info in await client.nodes()] == ["node-0", "node-2"]
+    with pytest.raises(tenure.UnknownNode):
+        await client.undrain("node-1")
 
 
 @pytest.mark.tenure(nodes=2, partitions=8)

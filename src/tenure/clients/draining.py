@@ -27,7 +27,7 @@ async def drain(
     last_too: bool = False,
 ) -> str:
     """A node hands over all its partitions, and stays, without any. Given up (cancelled, or after `timeout_s`), it is
-    told to take part again. Returns its id."""
+    told to take part again. Returns its id. Raises `Mistake` if it was told to leave."""
     info = await _heard(client, node)
     others = [other for other in await patiently(live_nodes, client.grid) if not other.draining and other.id != info.id]
     if not others and not last_too:
@@ -35,8 +35,10 @@ async def drain(
     done = False
     try:
         with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
-            await tell(client.grid, info.id, Order(drain=True))
-            await _emptied(client, info.id, on_wait)
+            if await tell(client.grid, info.id, Order(drain=True)):
+                await _emptied(client, info.id, on_wait)
+            elif not last_too:
+                raise _leaves(info.id)
             done = True
     finally:
         if not done:
@@ -53,8 +55,13 @@ async def drain(
 async def undrain(client: GridClient, node: str) -> str:
     """A drained node takes part again."""
     info = await _heard(client, node)
-    await tell(client.grid, info.id, Order())
+    if not await tell(client.grid, info.id, Order()):
+        raise _leaves(info.id)
     return info.id
+
+
+def _leaves(id: str) -> Mistake:
+    return Mistake(f"{id} was told to leave: it hands over what it has, and ends. Start another one in its place")
 
 
 async def _heard(client: GridClient, node: str) -> NodeInfo:

@@ -126,9 +126,10 @@ async def named(grid: Grid, node: str) -> NodeInfo:
     return found[0]
 
 
-async def tell(grid: Grid, id: str, order: Order) -> None:
-    """Give a node an order; returns when it is stored. Raises `NotDone` where members don't answer any more."""
-    await patiently(lambda grid: give_order(grid, id, order), grid)
+async def tell(grid: Grid, id: str, order: Order) -> bool:
+    """Give a node an order; returns when it is stored. False: it was told to leave, and nothing else counts. Raises
+    `NotDone` where members don't answer any more."""
+    return await patiently(lambda grid: give_order(grid, id, order), grid)
 
 
 async def left(grid: Grid, id: str) -> None:
