@@ -1,5 +1,6 @@
 """What clients and commands do with snapshots, as plain dicts."""
 
+import math
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -93,9 +94,11 @@ def exported(url: str, name: str = "") -> AsyncIterator[dict[str, Any]]:
     return lines(Catalog(open_store(url)), name)
 
 
-async def restore(client: "GridClient", url: str, *, name: str = "", replace: bool = False) -> dict[str, Any]:
+async def restore(
+    client: "GridClient", url: str, *, name: str = "", replace: bool = False, answer_s: float | None = None
+) -> dict[str, Any]:
     """See `Client.restore`."""
-    options = RestoreOptions(name=name, replace=replace)
+    options = RestoreOptions(name=name, replace=replace, answer_s=math.inf if answer_s is None else answer_s)
     return msgspec.structs.asdict(await restore_snapshot(client.grid, open_store(url), client.now_ms, options))
 
 

@@ -8,7 +8,7 @@ import trio
 
 import tenure
 from tenure.cli.ends import Exit, explain
-from tenure.cli.node_rows import node_rows
+from tenure.clients.node_rows import node_rows
 from tenure.clients.scaling import settled
 from tenure.scheduler.grid.memory import Fault, Faults
 from tenure.scheduler.grid.port import Map, Refused

@@ -69,3 +69,18 @@ async def test_errors_come_when_all_others_are_done(
         await client.do_to_all("pause", "id=c*")
     assert raised.value.__notes__ == ["2 of 3 jobs could not be changed; the others were"]
     assert await ids(client, "state=paused") == ["c2"]
+
+
+@pytest.mark.tenure(nodes=3)
+async def test_nodes_are_selected_as_by_the_command(cluster: Cluster, client: tenure.Client) -> None:
+    await client.drain("node-1")
+    assert [info.id for info in await client.nodes()] == ["node-0", "node-1", "node-2"]
+    assert [info.id for info in await client.nodes("state=running and not node=node-2")] == ["node-0"]
+    assert [info.id for info in await client.nodes("node-1")] == ["node-1"]
+    assert await client.nodes("node=nobody") == []
+    with pytest.raises(tenure.BadSelector):
+        await client.nodes("state=asleep")
+    assert await client.plan_upgrade() == ["node-0", "node-1", "node-2"]
+    assert await client.plan_upgrade(nodes=[info.id for info in await client.nodes("state=draining")]) == ["node-1"]
+    with pytest.raises(tenure.UnknownNode):
+        await client.plan_upgrade(nodes=["nobody"], spawn="tenure node app.py")

@@ -5,9 +5,9 @@ from typing import Any
 
 from tenure.cli.connection import connected, connected_grid
 from tenure.cli.ends import Exit
-from tenure.cli.node_rows import node_rows
 from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.show import print_json, print_table
+from tenure.clients.node_rows import node_rows
 from tenure.clients.selector import NODES, parse_selector
 
 __all__ = ["nodes", "partitions", "topics"]

@@ -9,9 +9,9 @@ from cyclopts import Parameter
 
 from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Failed, Usage
-from tenure.cli.node_rows import node_rows
 from tenure.cli.options import USUAL_CONNECTION, Connection, Limit
 from tenure.cli.show import counted, moment, print_json, print_table, say
+from tenure.clients.node_rows import node_rows
 from tenure.clients.selector import NODES, Selector, one_name, parse_selector
 
 if TYPE_CHECKING:

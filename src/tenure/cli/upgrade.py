@@ -9,9 +9,9 @@ from cyclopts import Parameter
 
 from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Usage
-from tenure.cli.node_rows import node_rows
 from tenure.cli.options import USUAL_CONNECTION, Connection, Seconds, SecondsOrZero
 from tenure.cli.show import counted, print_json, print_table, say
+from tenure.clients.node_rows import node_rows
 from tenure.clients.selector import NODES, parse_selector
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ def upgrade(
     """
     from tenure.clients.upgrading import plan_upgrade
     from tenure.clients.upgrading import upgrade as upgraded
-    from tenure.jobs.spawning import split
 
     if not spawn and not dry_run:
         raise Usage("Say how a new node is started: --spawn COMMAND.")
@@ -75,7 +74,7 @@ def upgrade(
             if not nodes:
                 raise Usage(f"No living node is meant by {text!r}: see `tenure nodes`.")
         if dry_run:
-            return await plan_upgrade(client, nodes, split(spawn))
+            return await plan_upgrade(client, nodes, spawn)
         return await upgraded(client, spawn, nodes, at_once, watch, logs, _teller(), within)
 
     done = _run(connection, run)

@@ -170,9 +170,10 @@ class Client:
         none is given. Raises `BadSelector`."""
         return await self._home.run(selecting.jobs, selector, timeout_s)
 
-    async def nodes(self) -> list[NodeInfo]:
-        """The nodes that have lately said that they are there."""
-        return await self._home.run(operations.nodes)
+    async def nodes(self, selector: str = "") -> list[NodeInfo]:
+        """The nodes that a selector names: "state=running and type=counter", as `tenure nodes` takes it. All that have
+        lately said that they are there, if none is given. Raises `BadSelector`."""
+        return await self._home.run(selecting.nodes, selector)
 
     async def partitions(self, *, timeout_s: float | None = None) -> list[PartitionStatus]:
         """How each partition stands, from its owner."""
@@ -340,6 +341,12 @@ class Client:
         """
         return await self._home.run(upgrading.upgrade, spawn, nodes, at_once, watch_s, log_folder, on_step, timeout_s)
 
+    async def plan_upgrade(
+        self, *, nodes: Sequence[str] | None = None, spawn: str | Sequence[str] = ()
+    ) -> list[str]:
+        """The ids of the nodes that `upgrade` with the same arguments would replace, in order."""
+        return await self._home.run(upgrading.plan_upgrade, nodes, spawn)
+
     async def upgrade_status(self) -> UpgradeStatus:
         """What an upgrade has done and has left, which versions run, and what could be declared."""
         return await self._home.run(upgrading.upgrade_status)
@@ -407,10 +414,14 @@ class Client:
         letters, messages on their way. Returns how many."""
         return await self._home.run(operations.export_snapshot, url, to, name)
 
-    async def restore(self, url: str, *, name: str = "", replace: bool = False) -> Restored:
+    async def restore(
+        self, url: str, *, name: str = "", replace: bool = False, timeout_s: float | None = None
+    ) -> Restored:
         """Restore a snapshot (the newest, unless named) into this cluster, of whatever size and partition count.
 
         Where there are jobs, this is refused unless they are to be replaced. Nodes that run go on with what was
-        restored. If it is interrupted, nodes keep out until it is run again.
+        restored. If it is interrupted when it has begun to write, nodes keep out until it is run again.
+
+        Members that don't say what is there are waited for, `timeout_s` at most; what follows takes as long as it does.
         """
-        return await self._home.run(operations.restore, url, name, replace)
+        return await self._home.run(operations.restore, url, name, replace, timeout_s)

@@ -179,8 +179,8 @@ async def export_snapshot(client: GridClient, url: str, to: str | PathLike[str],
     return count
 
 
-async def restore(client: GridClient, url: str, name: str, replace: bool) -> Restored:
-    return cast(Restored, await _calls().restore(client, url, name=name, replace=replace))
+async def restore(client: GridClient, url: str, name: str, replace: bool, timeout_s: float | None) -> Restored:
+    return cast(Restored, await _calls().restore(client, url, name=name, replace=replace, answer_s=timeout_s))
 
 
 def _calls() -> ModuleType:

@@ -6,12 +6,14 @@ from typing import Literal
 import trio
 
 from tenure.clients import operations
-from tenure.clients.selector import Selector, one_name, parse_selector
+from tenure.clients.node_rows import node_rows
+from tenure.clients.selector import NODES, Selector, one_name, parse_selector
 from tenure.clients.views import JobSummary
+from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import Mistake, TenureError, UnknownJob
 
-__all__ = ["Action", "NamedJob", "do", "do_to_all", "jobs", "meant", "select"]
+__all__ = ["Action", "NamedJob", "do", "do_to_all", "jobs", "meant", "nodes", "select"]
 
 AT_ONCE_MAX = 64
 Action = Literal["pause", "resume", "cancel", "retry", "skip"]
@@ -44,6 +46,16 @@ async def jobs(client: GridClient, selector: str, timeout_s: float | None) -> li
     if not selector.strip():
         return await operations.jobs(client, timeout_s)
     return [*await select(client, parse_selector(selector), timeout_s)]
+
+
+async def nodes(client: GridClient, selector: str) -> list[NodeInfo]:
+    """Those that it names, as `tenure nodes` takes it; all, if it says nothing."""
+    found = await operations.nodes(client)
+    if not selector.strip():
+        return found
+    chosen = parse_selector(selector, NODES)
+    ids = {row["id"] for row in await node_rows(client.grid) if chosen(row)}
+    return [info for info in found if info.id in ids]
 
 
 async def meant(client: GridClient, action: Action, selector: str, timeout_s: float | None = None) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tenure.jobs.spawning import split
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import UnknownNode
@@ -12,10 +13,10 @@ from tenure.scheduler.upgrade_plan import UpgradePlan, read_plan
 __all__ = ["Planned", "plan_upgrade", "planned"]
 
 
-async def plan_upgrade(client: GridClient, nodes: Sequence[str] | None, command: Sequence[str] = ()) -> list[str]:
+async def plan_upgrade(client: GridClient, nodes: Sequence[str] | None, spawn: str | Sequence[str] = ()) -> list[str]:
     """The nodes that would be replaced, in order: these (ids or names), or those that an upgrade that was stopped has
     left, or all that live. None: those that one with this command has left have gone since, and it is done."""
-    return (await planned(client, nodes, command)).left
+    return (await planned(client, nodes, split(spawn))).left
 
 
 class Planned(NamedTuple):

@@ -1,4 +1,4 @@
-"""Nodes, as commands list and select them."""
+"""Nodes, as they are listed and selected."""
 
 from typing import TYPE_CHECKING, Any
 
