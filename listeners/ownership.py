@@ -15,6 +15,7 @@ class OwnershipChanges:
         self.node = node
         self._unheard: frozenset[int] = frozenset()
         """The partitions on members that are leaving."""
+        self._primaries: tuple[str | None, ...] = ()
 
     def __call__(self, event: OwnershipEvent) -> None:
         if event is OwnershipEvent.MERGED:
@@ -28,11 +29,14 @@ class OwnershipChanges:
 
     def _mind_leaving(self) -> None:
         """What members that leave did not tell is looked for: while they have a partition (see `Sweeping`), and once
-        more when somebody else has it."""
+        more when somebody else has it. The first that one gives away shows that it leaves: it was not looked at before."""
         ownership = self.node.grid.ownership()
         before, partitions = self._unheard, range(len(ownership.primaries))
         self._unheard = frozenset(partition for partition in partitions if ownership.is_unheard(partition))
-        self._look_for_events(before ^ self._unheard)
+        moved = zip(range(len(self._primaries)), self._primaries, ownership.primaries, strict=False)
+        given_away = {partition for partition, old, new in moved if old != new and old in ownership.leaving}
+        self._primaries = ownership.primaries
+        self._look_for_events((before ^ self._unheard) | given_away)
 
     def _look_for_events(self, partitions: Iterable[int]) -> None:
         tenures, opening = self.node.tenures, self.node.heard

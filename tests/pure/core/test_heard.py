@@ -1,5 +1,6 @@
 """What comes while a partition is being opened is not left to the next sweep."""
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ import trio
 from tenure.listeners.entries import DefinitionEntries, InboxEntries
 from tenure.listeners.ownership import OwnershipChanges
 from tenure.scheduler.grid.memory import MemoryCluster
-from tenure.scheduler.grid.port import EntryEvent, GridError, Map, OwnershipEvent, Refused
+from tenure.scheduler.grid.port import EntryEvent, GridError, Map, Member, Ownership, OwnershipEvent, Refused
 from tenure.scheduler.heard import Heard
 from tenure.scheduler.jobtype import Job, JobType
 from tenure.scheduler.keys import slot_key
@@ -101,6 +102,27 @@ def test_events_that_may_have_been_lost_are_made_up_for_where_a_partition_is_ope
     assert swept == [1]
     assert looked
     assert heard.again
+
+
+def test_what_a_leaving_member_did_not_tell_is_looked_for_also_where_it_has_given_it_away_already() -> None:
+    swept: list[int] = []
+    tenures = {n: SimpleNamespace(sweep_soon=partial(swept.append, n)) for n in range(6)}
+    one, two = Member("one", "127.0.0.1", 1), Member("two", "127.0.0.1", 2)
+    before = Ownership(1, (one, two), ("one", "two") * 3, "one")
+    grid: Any = SimpleNamespace(ownership=lambda: seen[-1])
+    node = cast(Any, SimpleNamespace(tenures=tenures, heard={}, look=lambda: None, grid=grid))
+    changes, seen = OwnershipChanges(node), [before]
+    for primaries, leaving, wanted in (
+        (before.primaries, set(), []),
+        (("one", "one", "one", "two", "one", "two"), {"two"}, [1, 3, 5]),  # by the first it is known
+        (("one", "one", "one", "one", "one", "two"), {"two"}, [3]),
+        (("one",) * 6, set(), [5]),
+        (("one",) * 5 + ("two",), set(), []),  # one that comes
+    ):
+        swept.clear()
+        seen.append(before._replace(primaries=tuple(primaries), leaving=frozenset(leaving)))
+        changes(OwnershipEvent.PARTITIONS)
+        assert sorted(swept) == wanted
 
 
 @pytest.mark.parametrize("again", [True, False])
