@@ -29,7 +29,7 @@ class OwnershipChanges:
 
     def _mind_leaving(self) -> None:
         """What members that leave did not tell is looked for: while they have a partition (see `Sweeping`), and once
-        more when somebody else has it. The first that one gives away shows that it leaves: it was not looked at before."""
+        more when somebody else has it. The first that one gives away shows that: it was not looked at before."""
         ownership = self.node.grid.ownership()
         before, partitions = self._unheard, range(len(ownership.primaries))
         self._unheard = frozenset(partition for partition in partitions if ownership.is_unheard(partition))
