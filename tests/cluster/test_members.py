@@ -70,10 +70,12 @@ async def test_a_member_that_stops_hands_over_and_one_that_dies_is_covered_by_ba
         async with HazelcastGrid.connect(settings) as grid:
             for partition in range(0, 271, 3):
                 await grid.set(Map.JOURNAL, partition, b"key", b"%d" % partition)
-            third = await start_member(replace(SETTINGS, join=(first.address, second.address)))
-            await settle([*members, third])
-            assert third.id in grid.ownership().primaries
-            assert await third.stop()
+            async with open_member(replace(SETTINGS, join=(first.address, second.address))) as third:
+                await settle([*members, third])
+                with trio.fail_after(10):  # clients are told a moment later
+                    while third.id not in grid.ownership().primaries:  # noqa: ASYNC110
+                        await trio.sleep(0.02)
+                assert await third.stop()
             await settle(members)
             first.kill()
             assert not first.running
