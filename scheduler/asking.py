@@ -80,7 +80,7 @@ class Asking:
                 f"no answer from {whose}: partition {partition} is lost, as all copies of its data were; "
                 "restore its jobs from a snapshot"
             )
-        why = self._sending.allegiance.why_not or "its turn may still run"
+        why = self.client.allegiance.why_not or "its turn may still run"
         return NotDone(f"no answer from {whose} within {limit_s} s; {why}")
 
     async def _await_answer(self, n: int, question: _Question) -> None:

@@ -169,12 +169,8 @@ class Claim:
         """One who was interrupted before it had written anything has left a cluster whole, and closed. Should it only
         have slept, it finds another marker when it wakes."""
         there = self.there
-        while there is not None and there.restoring and there.former and self._stored is not None:
-            try:
-                await self.grid.replace_if_same(Map.NODES, 0, MARKER, self._stored, there.former)
-                return
-            except GridError:
-                await trio.sleep(RETRY_PAUSE_S)
+        if there is not None and there.restoring and there.former and self._stored is not None:
+            await move(self.grid, MARKER, [self._stored], there.former, RETRY_PAUSE_S)
 
     def _may_not_remove(self) -> bool:
         return not self._replaces_jobs and (self.there is None or not _is_half_written(self.there))
@@ -222,14 +218,7 @@ class Claim:
             await self._put_back(ours)
             return
         back = encode(replace(self.there, beat=self.there.beat + 1))
-        while True:
-            try:
-                for marker in (self._stored, *ours):
-                    if await self.grid.replace_if_same(Map.NODES, 0, MARKER, marker, back):
-                        return
-                return  # somebody else's by now; or we were here before
-            except GridError:
-                await trio.sleep(RETRY_PAUSE_S)
+        await move(self.grid, MARKER, [self._stored, *ours], back, RETRY_PAUSE_S)
 
     async def _change(self, **changes: object) -> None:
         async with self._turn:
