@@ -1,10 +1,21 @@
-"""For all tests: Tenure's own pytest plugin, also where the project is on the path but not installed."""
+"""For all tests: Tenure's own pytest plugin, also where the project is on the path but not installed; and nothing
+that a machine happens to set."""
+
+import os
+import re
 
 import pytest
 
 from tenure.testing import plugin
 
+FOREIGN = re.compile(
+    r"PYTHON(?!PATH$)|TENURE_(?!DOCKER_INSTALL$)|TERM$|COLORTERM$|COLUMNS$|LINES$|NO_COLOR$|.*FORCE_COLOR$|CLICOLOR|PAGER$"
+)
+"""What would change how commands print, how modules are loaded, or which cluster is found."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     if not config.pluginmanager.has_plugin("tenure"):
         config.pluginmanager.register(plugin, "tenure")
+    for name in [name for name in os.environ if FOREIGN.match(name)]:
+        del os.environ[name]

@@ -5,9 +5,10 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from importlib.machinery import SourceFileLoader
 from os import PathLike
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from tenure.scheduler.errors import Mistake
 from tenure.scheduler.jobtype import Registry
@@ -20,6 +21,15 @@ Source = str | PathLike[str] | ModuleType | Registry | None
 
 class BadApplication(Mistake):
     """An application can't be loaded; the text says where it went wrong, in one sentence."""
+
+
+class _FromSource(SourceFileLoader):
+    """Compiles the file as it is now. Python believes stored bytecode by the second of the file's change and by its
+    size: an edit of the same length within a second would run the old application."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
 
 
 def load_application(source: Source = None, *, apart: bool = False) -> Registry:
@@ -68,9 +78,9 @@ def _run_file(path: Path) -> None:
     if not path.is_file():
         raise BadApplication(f"there is no file {path}: name the Python file that registers the job types")
     name = f"_tenure_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise BadApplication(f"{path} is no Python file")
+    loader = _FromSource(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None  # there is a loader
     module = importlib.util.module_from_spec(spec)
     # Its neighbours can be imported, as when it is run as a script.
     folder = str(path.parent)
@@ -79,7 +89,7 @@ def _run_file(path: Path) -> None:
     before = sys.modules.get(name)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except BaseException:
         if before is None:
             del sys.modules[name]

@@ -7,12 +7,13 @@ import argparse
 import importlib
 import json
 import os
+import sys
 from typing import Any
 
 import trio
 
 from tenure.arguments import Parser, chosen
-from tenure.bench.apart import in_own_process, measure_each, times
+from tenure.bench.apart import NotMeasured, in_own_process, measure_each, times
 
 __all__ = ["PARTS", "main"]
 
@@ -36,7 +37,12 @@ def main(arguments: list[str]) -> int:
         return ended.code if isinstance(ended.code, int) else 2
     if options.here:  # the one part of this process
         module, _, function = PARTS[names[0]].partition(":")
-        print(json.dumps(trio.run(getattr(importlib.import_module(f"tenure.bench.{module}"), function))))  # noqa: T201
+        try:
+            figures = trio.run(getattr(importlib.import_module(f"tenure.bench.{module}"), function))
+        except NotMeasured as error:
+            print(f"tenure bench: {error}", file=sys.stderr)  # noqa: T201
+            return 1
+        print(json.dumps(figures))  # noqa: T201
         return 0
     results: dict[str, Any] = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "exact": True}
 

@@ -1,5 +1,6 @@
 """`tenure dev`: a member and a node, and a new node whenever the application changes."""
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -108,6 +109,7 @@ async def _keep_running(app: str, cluster: str, folder: Path, stop: "trio.Event"
                 continue
             say(f"Changed: {names}. Starting the node again …")
             await _end(node)
+            _forget_bytecode(changed)
             node, told = _start(app, cluster, output), False
     finally:
         with trio.CancelScope(shield=True):
@@ -145,6 +147,15 @@ async def _heed(stop: "trio.Event", *, task_status: "trio.TaskStatus[None]") -> 
             if again:
                 os._exit(Exit.FAILED)
             stop.set()
+
+
+def _forget_bytecode(paths: list[Path]) -> None:
+    """Python takes stored bytecode for that of a file which has the same length and was changed in the same second."""
+    for path in paths:
+        try:
+            Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
+        except OSError:
+            pass  # not ours to remove: it will hardly be ours to have written
 
 
 def watched_folder(app: str) -> Path:

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from types import ModuleType
 
+from tenure.cli.show import say
+
 __all__ = ["Exit", "Failed", "Usage", "explain", "first_error"]
 
 
@@ -43,9 +45,9 @@ def explain(error: BaseException, *, as_json: bool) -> int:
         return error.code if isinstance(error.code, int) else (Exit.DONE if error.code is None else Exit.FAILED)
     code, sentence = _told(error)
     if sentence and as_json:
-        print(json.dumps({"error": type(error).__name__, "what": sentence, "exit_code": int(code)}), file=sys.stderr)
+        say(json.dumps({"error": type(error).__name__, "what": sentence, "exit_code": int(code)}))
     elif sentence:
-        print(f"tenure: {sentence}", file=sys.stderr)
+        say(f"tenure: {sentence}")
     return code
 
 

@@ -28,7 +28,11 @@ def print_value(value: Any, *, json: bool) -> None:
 
 
 def say(text: str) -> None:
-    """What is said beside results."""
+    """What is said beside results; after those that were printed before it, also where both go into a pipe."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        pass  # nobody reads results any more, or their disk is full; this may still be heard
     print(text, file=sys.stderr)
 
 

@@ -1,5 +1,7 @@
 """Applications: found, run, kept apart; and what is said when they can't be."""
 
+import os
+import py_compile
 import sys
 import types
 from collections.abc import Iterator
@@ -44,6 +46,18 @@ def test_a_file(tmp_path: Path) -> None:
 def test_a_file_again_after_a_change(tmp_path: Path) -> None:
     load_application(app(tmp_path))
     assert load_application(app(tmp_path, version=2))["app-test-counter"].version == 2
+
+
+def test_a_file_is_run_as_it_is_also_where_stored_bytecode_looks_as_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python tells bytecode that is out of date by the file's length and the second of its change."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    for version in (1, 2):
+        path = app(tmp_path, version=version)
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+        py_compile.compile(str(path)) if version == 1 else None
+        assert load_application(path, apart=True)["app-test-counter"].version == version
 
 
 def test_two_versions_apart(tmp_path: Path) -> None:

@@ -1,13 +1,15 @@
 """What `tenure dev` watches, and what a command line means by an application."""
 
+import importlib
 import os
+import py_compile
 import sys
 from pathlib import Path
 
 import pytest
 import trio
 
-from tenure.cli.dev import _check_there, _keep_running, _syntax_problem, snapshot, watched_folder
+from tenure.cli.dev import _check_there, _forget_bytecode, _keep_running, _syntax_problem, snapshot, watched_folder
 from tenure.cli.options import Output
 from tenure.nodes.application import load, source_of
 from tenure.nodes.whereabouts import announced, embedded_clusters
@@ -113,3 +115,20 @@ async def test_an_application_that_can_not_be_loaded_is_waited_for(
             await trio.sleep(0.6)
             stop.set()
     assert said.count("The node has ended") == 1, "said once, and the new one has not ended"
+
+
+def test_a_module_that_has_changed_is_not_taken_from_stored_bytecode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    path = tmp_path / "module_that_changes.py"
+    values = []
+    for value in (1, 2):
+        path.write_text(f"VALUE = {value}\n")
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+        _forget_bytecode([path, tmp_path / "never_was.py"])
+        importlib.invalidate_caches()
+        values.append(importlib.import_module("module_that_changes").VALUE)
+        py_compile.compile(str(path))
+        del sys.modules["module_that_changes"]
+    assert values == [1, 2]
