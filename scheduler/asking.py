@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from tenure.scheduler import errors
 from tenure.scheduler.allegiance import LOST
-from tenure.scheduler.errors import AskFailed, Backlogged, NotDone, PartitionLost
+from tenure.scheduler.errors import AskFailed, Backlogged, ClusterReplaced, NotDone, PartitionLost
 from tenure.scheduler.grid.port import EntryEvent, GridError, Map
 from tenure.scheduler.keys import client_partition, reply_key
 from tenure.scheduler.wire import Answer, Envelope, decode
@@ -62,6 +62,9 @@ class Asking:
             if self.client.allegiance.is_lost():
                 raise _lost(partition, envelope.to) from backlogged
             raise NotDone(f"the question to {envelope.to!r} could not be stored within {limit_s} s") from backlogged
+        except ClusterReplaced as replaced:
+            replaced.unstored = []  # a question that is asked again is another one
+            raise
         finally:
             del self._questions[n]
         if question.answer is None and self._sending.refused is not None:
@@ -72,6 +75,8 @@ class Asking:
         return _unwrap(question.answer)
 
     async def _no_answer(self, partition: int, to: str, limit_s: float) -> errors.TenureError:
+        if self.client.allegiance.replaced:
+            return ClusterReplaced(self.client.allegiance.replaced)
         if self.client.allegiance.is_lost():
             return _lost(partition, to)
         whose = _whose(partition, to)
@@ -94,6 +99,8 @@ class Asking:
                 stored = await self.grid.get(Map.REPLIES, partition, reply_key(self.sender, n))
                 if stored is not None:
                     self._hear(stored)
+                elif not await self.client.allegiance.renew() and self.client.allegiance.replaced:
+                    return  # nobody is left who could answer
             except GridError:
                 pass
             unheard = self.grid.ownership().is_unheard(partition)

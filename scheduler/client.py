@@ -36,6 +36,7 @@ __all__ = ["GridClient", "open_client"]
 
 REPEAT_S, REPEAT_MAX_S = 1.0, 8.0
 """A question to a partition is asked again after so long without an answer, then after twice as long each time."""
+MAY_BE_ANOTHER = (OwnershipEvent.MERGED, OwnershipEvent.PARTITION_LOST, OwnershipEvent.RECONNECTED)
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -61,7 +62,7 @@ class GridClient:
         """When that was, on trio's clock."""
         self.partition_count = grid.partition_count
         self.elapsed = Elapsed(now_ms)
-        self.allegiance = Allegiance(grid, self.elapsed.now_s, nursery)
+        self.allegiance = Allegiance(grid, self.elapsed.now_s, nursery, self._let_go)
         self.known_types = KnownTypes(self)
         self.defining = Defining(self)
         self.directory = Directory(self)
@@ -71,9 +72,13 @@ class GridClient:
         self.question = self.asking.question
 
     def notice(self, event: OwnershipEvent) -> None:
-        """Members have changed."""
-        if event is OwnershipEvent.MERGED:
+        """Members have changed: so may the cluster have."""
+        if event in MAY_BE_ANOTHER:
             self.allegiance.doubt()
+
+    def _let_go(self) -> None:
+        self.sending.let_go()
+        self.asking.give_up()
 
     async def publish(self, to: str | Topic, message: Any, *, id: str = "", deadline_s: float | None = None) -> None:
         """A message to a job, or to every subscriber of a topic.
@@ -199,6 +204,7 @@ class GridClient:
             found = await find(self.grid)
             if found is not None:
                 self.formats.declare(found.format)
+                await self.allegiance.renew()  # so that it is known which cluster this was, should it be replaced
         except GridError:
             pass  # with the next lane, then
         except UnreadableFormat as error:

@@ -16,7 +16,7 @@ from tenure.scheduler.errors import (
     UnknownJobType,
     WrongType,
 )
-from tenure.scheduler.grid.port import GridError, Map, Unknown
+from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.jobtype import JobType, pickled_type
 from tenure.scheduler.keys import checked_address, partition_of
 from tenure.scheduler.wire import UNSTORABLE, Definition, decode
@@ -82,8 +82,7 @@ class Defining:
         partition, key, attempt, allegiance = self._partition(id), id.encode(), 0, self.client.allegiance
         while True:
             try:
-                if not await allegiance.renew():
-                    raise Unknown("nobody can say which cluster this is now")
+                await allegiance.known()
                 stored = await self.grid.get(Map.JOBS, partition, key)
                 if stored is None:
                     new = self._definition(type, parameters, 1, 1)
@@ -130,9 +129,9 @@ class Defining:
         partition, key, attempt = self._partition(id), id.encode(), 0
         while True:
             try:
+                await self.client.allegiance.known()
                 stored = await self._current(partition, key)
-                if not await self.client.allegiance.renew():
-                    raise Unknown("nobody can say which cluster this is now")
+                await self.client.allegiance.known()
                 if stored is None:
                     raise UnknownJob(f"there is no job {id!r}")
                 there = decode(stored, Definition)
@@ -152,6 +151,7 @@ class Defining:
         partition, key, attempt = self._partition(id), id.encode(), 0
         while True:
             try:
+                await self.client.allegiance.known()
                 stored = await self._current(partition, key)
             except GridError:
                 attempt += 1

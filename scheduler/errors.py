@@ -15,6 +15,7 @@ __all__ = [
     "Backlogged",
     "BadSchedule",
     "ClientClosed",
+    "ClusterReplaced",
     "DuplicateJob",
     "Final",
     "HookFailed",
@@ -77,6 +78,18 @@ class Backlogged(TryAgain):
 
 class ClientClosed(Final):
     """The client was closed before this was done."""
+
+
+class ClusterReplaced(Final):
+    """The cluster that was known here is gone: its members hold another one, or have come back empty. `unstored` holds
+    the messages of this call: none of them is known to be stored.
+
+    Each call looks again: after a snapshot of the cluster was restored, the same client goes on.
+    """
+
+    def __init__(self, what: str, unstored: "list[tuple[str | Topic, Any]] | None" = None) -> None:
+        super().__init__(what)
+        self.unstored: list[tuple[str | Topic, Any]] = unstored or []
 
 
 class UnknownJob(Final):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from tenure.scheduler.errors import Backlogged, ClientClosed, UnreadableFormat
+from tenure.scheduler.errors import Backlogged, ClientClosed, ClusterReplaced, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.outlanes import Action, OutLane, Step, Ticket
 from tenure.scheduler.topic import Topic
@@ -40,12 +40,18 @@ class Sending:
         self._settled: dict[Ticket, trio.Event] = {}
         self._buffer_bytes = 0
         self._room = trio.Event()
+        self._patience: set[trio.CancelScope] = set()
+        """Of those who wait for their messages to be stored."""
+
+    def let_go(self) -> None:
+        """Let nobody wait any longer."""
+        for patience in self._patience:
+            patience.cancel()
 
     def refuse(self, reason: UnreadableFormat) -> None:
         """Send nothing more, and let go of those who wait for it."""
         self.refused = reason
-        for event in self._settled.values():
-            event.set()
+        self.let_go()
 
     async def send(
         self, pairs: list[tuple[str | Topic, Any]], envelopes: list[tuple[int, Envelope]], deadline_s: float | None
@@ -59,21 +65,27 @@ class Sending:
             await trio.lowlevel.checkpoint()
             return
         limit_s = self.settings.publish_deadline_s if deadline_s is None else deadline_s
+        if self.allegiance.replaced and not await self.allegiance.renew() and self.allegiance.replaced:
+            raise ClusterReplaced(self.allegiance.replaced, pairs)
         ticket, sent = Ticket(), 0
-        with trio.move_on_after(limit_s):
-            while sent < len(envelopes):
-                sent = await self._buffer(envelopes, sent, ticket)
-            if not ticket.done:
-                event = self._settled[ticket] = trio.Event()
-                try:
+        with trio.move_on_after(limit_s) as patience:
+            self._patience.add(patience)
+            try:
+                while sent < len(envelopes):
+                    sent = await self._buffer(envelopes, sent, ticket)
+                if not ticket.done:
+                    event = self._settled[ticket] = trio.Event()
                     await event.wait()
-                finally:
-                    self._settled.pop(ticket, None)
+            finally:
+                self._settled.pop(ticket, None)
+                self._patience.discard(patience)
         if sent == len(envelopes) and ticket.done and not ticket.doubtful:
             return
         unstored = self._unstored(pairs, envelopes, ticket, sent)
         if self.refused is not None:
             raise self.refused
+        if self.allegiance.replaced:
+            raise ClusterReplaced(self.allegiance.replaced, unstored)
         why = self.allegiance.why_not or "the cluster does not keep up, or does not answer"
         raise Backlogged(
             f"{len(unstored)} of {len(pairs)} messages are not known to be stored after {limit_s} s: {why}", unstored
@@ -141,7 +153,7 @@ class Sending:
     async def _do(self, lane: OutLane, partition: int, step: Step) -> bool:
         try:
             if step.action is Action.WRITE:
-                if not await self.allegiance.renew():
+                if not await self._is_known(lane):
                     return False
                 if not self.allegiance.knows(lane.formation):
                     self._tell(lane.forsake())
@@ -160,7 +172,7 @@ class Sending:
                     await self.client.learn_format()
                 if self.refused is not None:
                     return False
-                if not await self.allegiance.renew():
+                if not await self._is_known(lane):
                     return False
                 formation = self.allegiance.formation
                 begun_s = self._elapsed.now_s()  # before it is known, so that no later watermark is taken for older
@@ -175,6 +187,13 @@ class Sending:
                 lane.unsure()
             return False
         return True
+
+    async def _is_known(self, lane: OutLane) -> bool:
+        """Do acknowledgements count? Where the cluster is gone, what was tried there will not be tried again."""
+        known = await self.allegiance.renew()
+        if self.allegiance.replaced:
+            self._tell(lane.give_up())
+        return known
 
     async def _pause(self, attempt: int, step: Step) -> None:
         if step.action is Action.LOOK:

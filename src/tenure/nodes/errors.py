@@ -1,5 +1,6 @@
 """Why a node does not start, or ends: each in a sentence, with the step to take next."""
 
+from tenure.scheduler import errors
 from tenure.scheduler.errors import Final, TenureError, TryAgain
 
 __all__ = [
@@ -34,8 +35,8 @@ class ClusterEnded(NodeError, Final):
     """The cluster was shut down with a snapshot: it goes on where that is restored, and nowhere else."""
 
 
-class ClusterReplaced(NodeError, Final):
-    """The grid now holds another cluster than the one that this node joined."""
+class ClusterReplaced(NodeError, errors.ClusterReplaced):
+    """The grid now holds another cluster than the one that this node knew."""
 
 
 class MemberEnded(NodeError, Final):
