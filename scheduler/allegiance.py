@@ -52,6 +52,7 @@ class Allegiance:
         self.formation = ""
         """The cluster's; empty: none was formed when we looked."""
         self.incarnation = 0
+        """Its number: higher after each restore. 0: none was formed."""
         self.replaced = ""
         """What came in the place of the cluster that we knew, for people; empty: nothing, as far as the last look could
         tell."""

@@ -27,7 +27,8 @@ class Draft:
         self.changed: dict[str, Live] = {}
         self.gone: dict[str, None] = {}
         self.cursors: dict[bytes, tuple[int, int]] = {}
-        self.forgotten: list[bytes] = []
+        self.forgotten: dict[bytes, None] = {}
+        """Senders whose cursors go, and who have not begun a lane since."""
         self.watermark = 0
         self.uncarried: dict[str, Live] = {}
         """Jobs whose queue may have entries that are not in the mailbox."""
@@ -49,6 +50,18 @@ class Draft:
         self.wanted = False
         """Is there anything here that must be committed?"""
         self.committed = trio.Event()
+
+    def take(self, sender: bytes, lane: int, n: int) -> None:
+        """This sender's lane is taken up to here."""
+        self.cursors[sender] = lane, n
+        if self.forgotten:
+            self.forgotten.pop(sender, None)
+
+    def forget(self, sender: bytes, cursor: tuple[int, int]) -> None:
+        """This client's lane was proved to have ended."""
+        self.cursors.pop(sender, None)
+        self.forgotten[sender] = None
+        self.watermark = max(self.watermark, cursor[0])
 
     def answer(self, envelope: Envelope, answer: Answer) -> None:
         """With the commit, to the client that asked (if it did)."""
@@ -72,7 +85,7 @@ class Draft:
         """Fill the record. Queues count as carried from now on."""
         record.jobs = {id: live.record() for id, live in self.changed.items()}
         record.gone = list(self.gone)
-        record.cursors, record.forgotten, record.watermark = self.cursors, self.forgotten, self.watermark
+        record.cursors, record.forgotten, record.watermark = self.cursors, list(self.forgotten), self.watermark
         record.unmailed = self.done
         for id, live in self.uncarried.items():
             if len(live.queue) > live.carried:

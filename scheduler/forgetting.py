@@ -97,9 +97,7 @@ class Forgetting:
             return
         tenure.inlanes.forget(sender)
         draft = tenure.turns.draft
-        draft.cursors.pop(sender, None)
-        draft.forgotten.append(sender)
-        draft.watermark = max(draft.watermark, cursor[0])
+        draft.forget(sender, cursor)
         draft.consumed.append(slot_key(sender, *cursor))
         self._heard_s.pop(sender, None)
         tenure.want_commit()

@@ -9,9 +9,11 @@ The rules are those of `tests/models/lanes_model.py`.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from msgspec import Raw, Struct
+
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
 from tenure.scheduler.keys import is_partition_sender, partition_sender, slot_key, split_slot_key
-from tenure.scheduler.wire import Batch, decode, encode
+from tenure.scheduler.wire import decode, encode
 
 __all__ = ["PROOF", "InLanes", "Slot", "is_passed"]
 
@@ -20,6 +22,23 @@ GAP_MAX = 64
 
 PROOF = encode(None)
 """What is put into a lane's next slot to prove that nothing was there. It is no message."""
+
+
+class _Start(Struct, array_like=True, gc=False):
+    """A `Batch` whose messages are not looked at."""
+
+    envelopes: Raw
+    after_lane: int = 0
+    after_n: int = 0
+    cut: int = 0
+    incarnation: int = 0
+
+
+def _start_of(value: bytes) -> _Start | None:
+    try:
+        return decode(value, _Start)
+    except (Undecodable, UnreadableFormat):
+        return None
 
 
 class Slot(NamedTuple):
@@ -59,6 +78,9 @@ class InLanes:
         self.fresh: dict[bytes, None] = {}
         """Senders with something new, in the order in which it came."""
         self.waiting_bytes = 0
+        self.outlived: list[bytes] = []
+        """The keys of slots that clients wrote into the cluster before a restore, and that landed after it. They have
+        no effect, and may be deleted."""
 
     def offer(self, key: bytes, value: bytes) -> bool:
         """A slot was seen. False if it is consumed, dead or no slot at all: it may be deleted."""
@@ -101,6 +123,9 @@ class InLanes:
         at = self._next_of(slots, self.cursors.get(sender))
         if at is None:
             return None
+        if at[1] == 0 and self.incarnation > 1 and self._is_outlived(_start_of(slots[at])):
+            self.drop_outlived(sender)
+            return self.next_slot(sender)
         lane, n = at
         return Slot(slot_key(sender, lane, n), sender, lane, n, slots[at])
 
@@ -108,33 +133,47 @@ class InLanes:
         if cursor is not None and cursor in slots:
             return cursor
         # Not in order: the lane before may not have been read to its end.
-        for lane in sorted({lane for lane, n in slots if n == 0}):
+        for lane in sorted(lane for lane, n in slots if n == 0):
             if self._may_begin(slots[lane, 0], cursor):
                 return lane, 0
         return None
 
     def _may_begin(self, value: bytes, cursor: tuple[int, int] | None) -> bool:
-        try:
-            batch = decode(value, Batch)
-        except (Undecodable, UnreadableFormat):
+        start = _start_of(value)
+        if start is None:
             return cursor is None
-        if batch.after_n == 0:
+        if start.after_n == 0 or self._is_outlived(start):
             return True
         if cursor is None:
-            return batch.after_lane <= self.watermark
-        return (batch.after_lane, batch.after_n) <= cursor
+            return start.after_lane <= self.watermark
+        return (start.after_lane, start.after_n) <= cursor
+
+    def _is_outlived(self, start: _Start | None) -> bool:
+        return start is not None and 0 < start.incarnation < self.incarnation
+
+    def drop_outlived(self, sender: bytes) -> None:
+        """Of what waits of this sender, let go of what was written into a cluster before."""
+        slots = self.waiting.get(sender, {})
+        for lane, n in [at for at, value in slots.items() if self._is_outlived(_start_of(value))]:
+            self.waiting_bytes -= len(slots.pop((lane, n)))
+            self.outlived.append(slot_key(sender, lane, n))
+        if not slots:
+            self.waiting.pop(sender, None)
 
     def take(self, slot: Slot) -> None:
         """This slot's messages are in hand: its number will not be given out again."""
         self.cursors[slot.sender] = (slot.lane, slot.n + 1)
         slots = self.waiting[slot.sender]
         self.waiting_bytes -= len(slots.pop((slot.lane, slot.n)))
+        if slots and slot.n == 0:
+            # The lane before is closed: what is left of it has no effect.
+            self._drop(slots, (slot.lane, 1))
         if not slots:
             del self.waiting[slot.sender]
-        elif slot.n == 0:
-            # The lane before is closed: what is left of it has no effect.
-            for at in [at for at in slots if at < (slot.lane, 1)]:
-                self.waiting_bytes -= len(slots.pop(at))
+
+    def _drop(self, slots: dict[tuple[int, int], bytes], below: tuple[int, int]) -> None:
+        for at in [at for at in slots if at < below]:
+            self.waiting_bytes -= len(slots.pop(at))
 
     def gaps(self) -> Iterator[list[bytes]]:
         """For each sender the keys of slots that hold up others, the next one first: worth a read, since their events
@@ -173,3 +212,8 @@ class InLanes:
         """This client's lane was proved to have ended."""
         lane, _ = self.cursors.pop(sender)
         self.watermark = max(self.watermark, lane)
+        # What waits in lanes that are dead by now: their first slots never came.
+        for other in [other for other in self.waiting if other not in self.cursors and not is_partition_sender(other)]:
+            self._drop(self.waiting[other], (self.watermark + 1, 0))
+            if not self.waiting[other]:
+                del self.waiting[other]

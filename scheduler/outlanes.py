@@ -70,7 +70,9 @@ class OutLane:
         """Was the frozen slot ever tried with an unknown outcome?"""
         self.lane = 0
         self.formation = ""
-        """The cluster in which it was begun."""
+        """The cluster in which it was begun,"""
+        self.incarnation = 0
+        """and its incarnation: what lands after a restore is known by it."""
         self.begun_s = 0.0
         self.n = 0
         self.room_below = 0
@@ -109,12 +111,14 @@ class OutLane:
         # Half a window ahead of need, so that a look is rare and the receiver has had time.
         return max(0, self.n - max(1, self.settings.window_slots // 2))
 
-    def begun(self, watermark: int, wall_ms: int, now_s: float, formation: str = "") -> None:
+    def begun(
+        self, watermark: int, wall_ms: int, now_s: float, formation: str = "", incarnation: int = 0
+    ) -> None:
         """A new lane: born after every lane that the partition may forget, and after our own last one.
 
         `now_s`: before the watermark was asked for.
         """
-        self.formation = formation
+        self.formation, self.incarnation = formation, incarnation
         self.lane = self.last_lane = max(wall_ms, watermark + 1, self.last_lane + 1)
         self.begun_s, self.n = now_s, 0
         self.room_below = self.settings.window_slots
@@ -192,7 +196,7 @@ class OutLane:
             if self.frozen and size_bytes > settings.batch_bytes_max:
                 break
             self.frozen.append(self.waiting.popleft())
-        batch = Batch([waiting.envelope for waiting in self.frozen])
+        batch = Batch([waiting.envelope for waiting in self.frozen], incarnation=self.incarnation)
         if self.n == 0:
             batch.after_lane, batch.after_n = self.after
         self._bytes = self._encode(batch)

@@ -174,12 +174,12 @@ class Sending:
                     return False
                 if not await self._is_known(lane):
                     return False
-                formation = self.allegiance.formation
+                formation, incarnation = self.allegiance.formation, self.allegiance.incarnation
                 begun_s = self._elapsed.now_s()  # before it is known, so that no later watermark is taken for older
                 watermark = await announced(self.grid, partition)
                 if watermark is None:
                     return False
-                lane.begun(watermark, self.now_ms(), begun_s, formation)
+                lane.begun(watermark, self.now_ms(), begun_s, formation, incarnation)
             else:
                 self._tell(lane.give_up())
         except GridError:

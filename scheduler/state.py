@@ -56,13 +56,17 @@ class PartitionState:
         if record.kind == RecordKind.OPENING:
             self.epoch, self.owner = record.epoch, record.node
         self._apply_mail(record)
+        # A record is a bag of tables. What it takes away comes first: what it has besides came after that.
         for id in record.gone:
             for table in (self.jobs, self.remembered, self.steps):
                 table.pop(id, None)
         self.jobs.update(record.jobs)
-        self.cursors.update(record.cursors)
+        for job, turn, name, result in record.steps:
+            if job in self.jobs:
+                self.steps.setdefault(job, {})[turn, name] = result
         for sender in record.forgotten:
             self.cursors.pop(sender, None)
+        self.cursors.update(record.cursors)
         self.watermark = max(self.watermark, record.watermark)
         self._apply_sent(record)
         for job, id, until_ms, answer in record.remembered:
@@ -95,8 +99,6 @@ class PartitionState:
         for job, attempts in record.attempted.items():
             for envelope, count in zip(self.mail[job], attempts, strict=False):
                 envelope.attempts = count
-        for job, turn, name, result in record.steps:
-            self.steps.setdefault(job, {})[turn, name] = result
 
     def _drop_steps(self, job: str, done: list[Envelope]) -> None:
         record = self.jobs.get(job)

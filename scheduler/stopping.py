@@ -76,6 +76,7 @@ class Stopping:
         self.turns.draft.gone[live.id] = None
         for key in [key for key in self.turns.draft.remembered if key[0] == live.id]:
             del self.turns.draft.remembered[key]
+        self.turns.draft.steps = [step for step in self.turns.draft.steps if step[0] != live.id]
         self.turns.draft.wanted = True
         self._removed(live)
 

@@ -86,7 +86,7 @@ class Taking:
                 lanes.take(slot)
                 if cutting.records:
                     cutting.taken(slot, read.cut)
-                draft.cursors[slot.sender] = (slot.lane, slot.n + 1)
+                draft.take(sender, slot.lane, slot.n + 1)
                 draft.consumed.append(slot.key)
                 draft.wanted = True
                 heard(sender)
@@ -106,6 +106,9 @@ class Taking:
             lanes.fresh[last] = None  # whoever was served goes to the end
             self.tenure.wake()
         self._mind_gaps()
+        if lanes.outlived:
+            self.host.grid.discard(Map.INBOX, self.partition, lanes.outlived)
+            lanes.outlived = []
 
     def _read(self, slot: Slot) -> Batch:
         try:
@@ -137,10 +140,11 @@ class Taking:
             return
         now_s, before, keys = trio.current_time(), self._gaps, []
         self._gaps = {}
-        for gap in self.inlanes.gaps():
+        for gap in list(self.inlanes.gaps()):
             since_s, patience_s = before.get(gap[0], (now_s, GAP_PATIENCE_S))
             if now_s >= since_s + patience_s:
                 keys += gap
+                self.inlanes.drop_outlived(gap[0][:8])
                 since_s, patience_s = now_s, min(2 * patience_s, self.settings.sweep_s)
             self._gaps[gap[0]] = since_s, patience_s
         if keys:

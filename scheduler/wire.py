@@ -123,6 +123,9 @@ class Batch(Struct, array_like=True, gc=False):
     after_n: int = 0
     cut: int = 0
     """Of a partition's slot: the last cut that its sender had committed before it numbered this."""
+    incarnation: int = 0
+    """Of a client's slot: the incarnation of the cluster in which its lane was begun. 0: the client knew of none, or is
+    of an older version. (The lanes of partitions are numbered by it.)"""
 
 
 class Definition(Struct, array_like=True, frozen=True, gc=False):

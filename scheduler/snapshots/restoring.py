@@ -111,10 +111,11 @@ class _Restorer:
         first, *others = self._passes()
         read = await self._read(first, "Nothing was changed")  # damage is found while the cluster is as it was
         await claim.take(self.manifest, incarnation)
-        self.watermark = max(self.watermark, self.now_ms())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(claim.keep)
             await claim.settle()
+            # Now, not before: until here clients have begun lanes in the cluster that was.
+            self.watermark = max(self.watermark, self.now_ms())
             await self._restore(read, incarnation, claim.hold)
             for selected in others:
                 await self._restore(await self._read(selected, HALF_DONE), incarnation, claim.hold)

@@ -9,6 +9,7 @@ from tenure.scheduler.client import GridClient, open_client
 from tenure.scheduler.cluster import MARKER, Cluster
 from tenure.scheduler.context import Context
 from tenure.scheduler.errors import Backlogged
+from tenure.scheduler.forgetting import Forgetting
 from tenure.scheduler.grid.memory import Fault, FaultyGrid
 from tenure.scheduler.grid.port import Map
 from tenure.scheduler.inlanes import PROOF
@@ -216,3 +217,49 @@ async def test_a_machine_that_has_slept_begins_a_new_lane(bench: Bench, slept_ms
         await rest(1)
     assert (opened.state.cursors[b"\x01sleeper"] == (lane, 2)) is goes_on
     assert (await bench.state_of("a"))["seen"] == [1, 2]
+
+
+@pytest.mark.parametrize("is_discarded", [True, False])
+async def test_a_lane_that_begins_in_the_moment_in_which_the_one_before_is_forgotten_is_not_lost(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_discarded: bool
+) -> None:
+    """Both are in one record, and then the partition gets another owner."""
+    sender = b"\x01clientA"
+    first = await opened_for_a_while(bench)
+    begun = bench.now_ms()
+    await put(bench, sender, begun, 0, 1)
+    await rest(1)
+    if not is_discarded:
+        bench.faults.set_rates({Fault.DISCARD_LOST: 1.0})
+    next_lane, forget = begun + 25_000, Forgetting._forget
+    key, value = slot_key(sender, next_lane, 0), encode(Batch([bench.message("a", 2)], begun, 1))
+    moment = trio.Event()
+
+    def forgotten(self: Forgetting, silent: bytes, cursor: tuple[int, int]) -> None:
+        forget(self, silent, cursor)
+        if silent == sender and not moment.is_set():
+            moment.set()
+            for copy in bench.cluster.sides[0].copies[P]:
+                copy.entries[Map.INBOX][key] = value
+            first.tenure.hear_slot(key, value)
+
+    monkeypatch.setattr(Forgetting, "_forget", forgotten)
+    with trio.fail_after(60):
+        await moment.wait()
+    await rest(2)
+    monkeypatch.undo()
+    assert first.state.cursors[sender] == (next_lane, 1)
+    await rest(3)
+    bench.faults.set_rates({})
+    await first.kill()
+    await bench.open(COUNTER, lane_lifetime_s=LIFETIME_S, sweep_s=0.5)
+    await put(bench, sender, next_lane, 1, 3)
+    await put(bench, sender, next_lane + 60_000, 0, 4, after=(next_lane, 2))
+    await rest(15)
+    assert await seen_by_all(bench) == [1, 2, 3, 4]
+    assert await bench.keys(Map.INBOX) == []
+
+
+async def put(bench: Bench, sender: bytes, lane: int, n: int, message: int, after: tuple[int, int] = (0, 0)) -> None:
+    batch = Batch([bench.message("a", message)], *after)
+    await bench.grid().set(Map.INBOX, P, slot_key(sender, lane, n), encode(batch))

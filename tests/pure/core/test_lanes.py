@@ -291,6 +291,82 @@ def test_partitions_are_never_below_a_watermark() -> None:
     assert not is_passed(key, {}, 10**15)
 
 
+def test_a_lane_that_begins_leaves_nothing_behind_of_the_one_that_it_closes() -> None:
+    lanes = InLanes({}, 100)
+    lanes.offer(slot_key(CLIENT, 200, 5), batch(5))
+    lanes.offer(slot_key(CLIENT, 300, 0), batch(6))
+    slot = lanes.next_slot(CLIENT)
+    assert slot is not None
+    assert (slot.lane, slot.n) == (300, 0)
+    lanes.take(slot)
+    assert (lanes.waiting, lanes.waiting_bytes, list(lanes.gaps())) == ({}, 0, [])
+
+
+@given(st.integers(0, 2**32))
+def test_whatever_comes_in_gaps_can_be_named_and_nothing_empty_waits(seed: int) -> None:
+    dice = Random(seed)
+    cursors = {CLIENT: (200, 2)} if dice.random() < 0.5 else {}
+    lanes = InLanes(cursors, 150, 3)
+    for _ in range(dice.randint(1, 30)):
+        lane, n = dice.choice((100, 200, 300, 400)), dice.randint(0, 3)
+        after = dice.choice(((0, 0), (200, 3), (300, 2), (120, 4)))
+        value = dice.choice((batch(n, after=after), of_cluster(dice.randint(0, 4), n), PROOF, b"\x01\x00\xc1"))
+        lanes.offer(slot_key(dice.choice((CLIENT, OTHER)), lane, n), value)
+        for sender in (CLIENT, OTHER):
+            while dice.random() < 0.7 and (slot := lanes.next_slot(sender)) is not None:
+                lanes.take(slot)
+        if lanes.cursors and dice.random() < 0.1:
+            lanes.forget(dice.choice(list(lanes.cursors)))
+        if dice.random() < 0.2:
+            lanes.drop_outlived(dice.choice((CLIENT, OTHER)))
+        gaps = list(lanes.gaps())
+        assert all(gap and not lanes.is_waiting(key) for gap in gaps for key in gap)
+        assert all(lanes.waiting.values())
+        assert lanes.waiting_bytes == sum(len(v) for slots in lanes.waiting.values() for v in slots.values())
+        assert not any(lanes.is_consumed(s, *at) for s, slots in lanes.waiting.items() for at in slots)
+
+
+def of_cluster(incarnation: int, *messages: int) -> bytes:
+    return encode(Batch([message(n) for n in messages], incarnation=incarnation))
+
+
+def test_a_lane_that_was_begun_before_a_restore_does_not_begin_after_it() -> None:
+    lanes = InLanes({}, 100, 2)
+    first, later = slot_key(CLIENT, 200, 0), slot_key(CLIENT, 200, 1)
+    for key in (first, later):
+        lanes.offer(key, of_cluster(1, 1))
+    assert lanes.next_slot(CLIENT) is None
+    assert (lanes.waiting, lanes.waiting_bytes, lanes.outlived) == ({}, 0, [first, later])
+
+
+def test_what_was_written_before_a_restore_and_has_no_beginning_is_let_go_of() -> None:
+    lanes = InLanes({}, 100, 2)
+    key = slot_key(CLIENT, 200, 5)
+    lanes.offer(key, of_cluster(1, 1))
+    assert lanes.next_slot(CLIENT) is None
+    lanes.drop_outlived(CLIENT)
+    assert (lanes.waiting, lanes.outlived) == ({}, [key])
+
+
+@pytest.mark.parametrize("incarnation", [0, 2, 3])
+def test_lanes_of_this_cluster_of_older_clients_and_of_a_cluster_to_come_begin(incarnation: int) -> None:
+    """A node that was frozen over a restore must not let go of what is the next cluster's."""
+    lanes = InLanes({}, 100, 2)
+    lanes.offer(slot_key(CLIENT, 200, 0), of_cluster(incarnation, 1))
+    assert lanes.next_slot(CLIENT) is not None
+    lanes.drop_outlived(CLIENT)
+    assert lanes.outlived == []
+
+
+def test_what_waits_in_a_lane_that_a_watermark_has_killed_waits_no_more() -> None:
+    lanes = InLanes({OTHER: (300, 1)}, 100)
+    lanes.offer(slot_key(CLIENT, 200, 5), batch(5))
+    lanes.offer(slot_key(CLIENT, 400, 5), batch(5))
+    lanes.forget(OTHER)
+    assert list(lanes.waiting[CLIENT]) == [(400, 5)]
+    assert lanes.waiting_bytes == len(batch(5))
+
+
 def test_a_proof_is_no_message_and_gives_way_to_one() -> None:
     lanes = InLanes({CLIENT: (1000, 1)}, 0)
     assert lanes.offer(slot_key(CLIENT, 1000, 1), PROOF)

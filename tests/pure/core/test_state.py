@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, msgpack
 
+from tenure.scheduler.draft import Draft
 from tenure.scheduler.errors import Undecodable
 from tenure.scheduler.image import Frozen, checksum_of, thaw
 from tenure.scheduler.state import PartitionState
@@ -37,6 +38,8 @@ class Owner:
         self.dice = dice
         self.state = PartitionState()
         self.slot = self.messages = 0
+        self.cursors: dict[bytes, tuple[int, int]] = {}
+        """As the owner itself knows them, who has taken one after another what its records have in tables."""
 
     def commit(self) -> bytes:
         """One more record; returns it as it is stored."""
@@ -65,7 +68,7 @@ class Owner:
         for id in dice.sample(JOBS, dice.randint(1, 3)):
             if id in self.state.jobs and dice.random() < 0.2:
                 record.gone.append(id)
-            else:
+            if id not in record.gone or dice.random() < 0.3:  # or made anew
                 timer = dice.choice((None, Timer(dice.randrange(10**13)), Timer(0, "* * * * *", "UTC", 60_000)))
                 state = dice.randbytes(dice.choice((0, 10, 900)))
                 record.jobs[id] = JobRecord("t", 1, 1, self.slot, Status.RUNNING, state, self.slot, timer)
@@ -84,13 +87,18 @@ class Owner:
                     record.steps.append((id, turn_id(id, 1, left[0]), "step", dice.randbytes(5)))
 
     def lanes(self, record: Record) -> None:
-        dice = self.dice
-        for sender in dice.sample(SENDERS, 2):
-            lane, n = self.state.cursors.get(sender, (1, 0))
-            record.cursors[sender] = dice.choice(((lane, n + 1), (lane + 5, 0)))
-        if known := [s for s in self.state.cursors if s not in record.cursors and s[0]]:
-            record.forgotten = known[:1]
-            record.watermark = self.state.cursors[known[0]][0]
+        """Some are taken from, some are forgotten, and what was forgotten may begin again: all in one record."""
+        dice, draft = self.dice, Draft()
+        for _ in range(dice.randint(1, 6)):
+            sender = dice.choice(SENDERS)
+            if sender in self.cursors and sender[0] and dice.random() < 0.4:
+                draft.forget(sender, self.cursors.pop(sender))
+            else:
+                lane, n = self.cursors.get(sender, (draft.watermark + 1, 0))
+                self.cursors[sender] = dice.choice(((lane, n + 1), (lane + 5, 1)))
+                draft.take(sender, *self.cursors[sender])
+        lanes = draft.freeze(Record("", "", 0, 0, "", 0), self.state)
+        record.cursors, record.forgotten, record.watermark = lanes.cursors, lanes.forgotten, lanes.watermark
 
     def sent(self, record: Record) -> None:
         dice, state = self.dice, self.state
@@ -118,6 +126,35 @@ def content(state: PartitionState) -> dict[str, Any]:
     found["subscribers"] = {topic: list(jobs) for topic, jobs in state.subscribers.items()}
     found["answers"] = list(state.answers.items())
     return found
+
+
+@given(SEEDS, st.integers(1, 40))
+def test_what_is_committed_of_lanes_is_what_the_owner_has_taken(seed: int, records: int) -> None:
+    owner = Owner(Random(seed))
+    for _ in range(records):
+        owner.commit()
+        assert owner.state.cursors == owner.cursors
+
+
+def test_a_lane_that_begins_in_the_record_that_forgets_the_one_before_is_known() -> None:
+    """Also where an older version wrote the record, which has the client in both tables."""
+    state = PartitionState()
+    state.cursors = {b"\x01client1": (5, 3)}
+    record = Record("r1", "", RecordKind.TURNS, 1, "n1", 0, cursors={b"\x01client1": (9, 1)}, watermark=5)
+    record.forgotten = [b"\x01client1"]
+    state.apply(record, 0)
+    assert (state.cursors, state.watermark) == ({b"\x01client1": (9, 1)}, 5)
+
+
+def test_steps_of_a_job_that_is_made_anew_in_the_record_that_removes_it_are_kept() -> None:
+    state = PartitionState()
+    state.jobs = {"a": JobRecord("t", 1, 1, 1, Status.RUNNING, b"")}
+    state.steps = {"a": {("a/1/started", "old"): b""}}
+    record = Record("r1", "", RecordKind.TURNS, 1, "n1", 0, gone=["a"])
+    record.jobs = {"a": JobRecord("t", 1, 2, 3, Status.RUNNING, b"")}
+    record.steps = [("a", "a/2/started", "new", b"")]
+    state.apply(record, 0)
+    assert state.steps == {"a": {("a/2/started", "new"): b""}}
 
 
 @given(SEEDS, st.integers(1, 40), st.integers(0, 40), st.integers(1, 3000))
