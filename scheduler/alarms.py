@@ -36,8 +36,8 @@ class Alarms:
 
     def resume(self, id: str, record: JobRecord) -> None:
         """What a takeover finds. To be followed by `resumed`."""
-        if record.timer is not None and record.status == Status.RUNNING:
-            self.timers.append((record.timer.first_ms(), id))
+        if record.timer is not None and record.status == Status.RUNNING and (due_ms := record.timer.first_ms()):
+            self.timers.append((due_ms, id))
         if record.failure is not None and record.failure.retry_ms:
             failure = record.failure
             wait_ms = min(failure.retry_ms - self.host.now_ms(), failure.retry_ms - failure.at_ms)
@@ -58,7 +58,8 @@ class Alarms:
     def _drop_stale_timers(self) -> None:
         current = {id: record.timer for id, record in self.tenure.state.jobs.items()}
         current |= {id: live.timer for id, live in self.tenure.lives.by_id.items()}
-        self.timers = [(timer.first_ms(), id) for id, timer in current.items() if timer is not None]
+        due = ((timer.first_ms(), id) for id, timer in current.items() if timer is not None)
+        self.timers = [(due_ms, id) for due_ms, id in due if due_ms]
         heapq.heapify(self.timers)
 
     def retry(self, live: Live, failure: Failure) -> None:
@@ -88,7 +89,7 @@ class Alarms:
             if id not in tenure.lives.by_id and id not in tenure.state.jobs:
                 continue
             live = tenure.lives.of(id)
-            if live.timer is not None and live.timer.first_ms() <= due_ms and live.status == Status.RUNNING:
+            if live.timer is not None and 0 < live.timer.first_ms() <= due_ms and live.status == Status.RUNNING:
                 self._ring_one(live, now_ms)
 
     def _ring_one(self, live: Live, now_ms: int) -> None:

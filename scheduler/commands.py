@@ -102,7 +102,7 @@ def _description(tenure: "Tenure", live: Live) -> Arguments:
         "revision": live.revision,
         "turns": live.turns,
         "timer": None
-        if timer is None
+        if timer is None or not timer.first_ms()
         else {"due_ms": timer.due_ms, "cron": timer.cron, "tz": timer.zone, "cron_due_ms": timer.cron_due_ms},
         "failure": None if failure is None else msgspec.structs.asdict(failure),
         "first_waiting": _first_waiting(live),

@@ -12,9 +12,9 @@ from tenure.scheduler.activities_wire import Activity, ActivityPolicy
 from tenure.scheduler.errors import Mistake, TooLarge
 from tenure.scheduler.jobtype import Retry
 from tenure.scheduler.keys import split_slot_key
-from tenure.scheduler.timers import check_cron, due_at_ms, due_in_ms, next_cron_ms
+from tenure.scheduler.timers import TimerWish, check_cron, due_at_ms, due_in_ms, next_cron_ms
 from tenure.scheduler.turnid import EVENTS, turn_id
-from tenure.scheduler.wire import Envelope, Kind, Timer
+from tenure.scheduler.wire import Envelope, Kind
 
 if TYPE_CHECKING:
     from tenure.scheduler.assignment import NodeInfo
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Context", "Event", "MessageInfo"]
 
 Event = str
+NO_WISH = TimerWish()
 
 
 class MessageInfo(NamedTuple):
@@ -44,8 +45,7 @@ class Context:
 
     # Class attributes are the defaults, so that a turn that asks for nothing costs nothing.
     _sends: "list[tuple[Envelope, int]] | None" = None
-    _timer: Timer | None = None
-    _timer_changed = False
+    _timers: TimerWish | None = None
     _progress: tuple[int, int] | None = None
     _topics: tuple[str, ...] | None = None
     _finished = False
@@ -155,22 +155,23 @@ class Context:
 
     def wake_in(self, delay_s: float) -> None:
         """Wake (`on_timeout`) after so many seconds; replaces an earlier `wake_in` or `wake_at`."""
-        self._set_timer(due_ms=due_in_ms(self._turns.now_ms(), delay_s))
+        self._timers = (self._timers or NO_WISH)._replace(due_ms=due_in_ms(self._turns.now_ms(), delay_s))
 
     def wake_at(self, when: datetime) -> None:
         """Wake at a time (with a time zone); replaces an earlier `wake_in` or `wake_at`."""
-        self._set_timer(due_ms=due_at_ms(when))
+        self._timers = (self._timers or NO_WISH)._replace(due_ms=due_at_ms(when))
 
     def cron(self, expression: str, tz: str = "UTC") -> None:
-        """Wake again and again, as a cron expression says on that zone's clock; replaces an earlier one."""
+        """Wake again and again, as a cron expression says on that zone's clock; replaces an earlier one. A time
+        that has rung does not ring again."""
         check_cron(expression, tz)
-        timer = self._current_timer()
-        due_ms = next_cron_ms(expression, tz, self._turns.now_ms())
-        self._timer, self._timer_changed = Timer(timer.due_ms, expression, tz, due_ms), True
+        now_ms = self._turns.now_ms()
+        next_cron_ms(expression, tz, now_ms)  # refused here, where the mistake is
+        self._timers = (self._timers or NO_WISH)._replace(cron=(expression, tz), asked_ms=now_ms)
 
     def cancel_wake(self) -> None:
         """Forget both kinds of timer."""
-        self._timer, self._timer_changed = None, True
+        self._timers = TimerWish(0, ("", ""))
 
     def finish(self) -> None:
         """This job is done: after this turn it is stopped (`on_stop`) and removed, as by `unschedule`."""
@@ -272,10 +273,3 @@ class Context:
         if self._sends is None:
             self._sends = []
         self._sends.append(sent)
-
-    def _current_timer(self) -> Timer:
-        return (self._timer if self._timer_changed else self._live.timer) or Timer()
-
-    def _set_timer(self, due_ms: int) -> None:
-        timer = self._current_timer()
-        self._timer, self._timer_changed = Timer(due_ms, timer.cron, timer.zone, timer.cron_due_ms), True

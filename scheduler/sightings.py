@@ -20,7 +20,8 @@ from tenure.scheduler.inlanes import PROOF
 from tenure.scheduler.keys import is_partition_sender, partition_of_sender, split_slot_key
 from tenure.scheduler.live import Live
 from tenure.scheduler.quiet import CONTROLLERS, EVERY, Sighting, Waiting
-from tenure.scheduler.wire import Envelope, JobRecord, Kind, Status, Timer
+from tenure.scheduler.timers import without_due
+from tenure.scheduler.wire import Envelope, JobRecord, Kind, Status
 
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
@@ -176,7 +177,7 @@ class Sightings:
                 continue
             timer = live.timer
             live.queue.append(Envelope(id, kind=Kind.TIMEOUT, index=timer.due_ms))
-            live.timer = Timer(0, timer.cron, timer.zone, timer.cron_due_ms) if timer.cron else None
+            live.timer = without_due(timer)
             draft.changed[id] = draft.uncarried[id] = live
             self.tenure.lives.ready(live)
 

@@ -2,17 +2,21 @@
 
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
+from msgspec.structs import replace
 
 from tenure.scheduler.errors import BadSchedule
 from tenure.scheduler.wire import SECONDS_MAX, Timer
 
-__all__ = ["check_cron", "due_at_ms", "due_in_ms", "next_cron_ms", "ring"]
+__all__ = ["TimerWish", "check_cron", "due_at_ms", "due_in_ms", "granted", "next_cron_ms", "ring", "without_due"]
 
 CATCH_UP_MAX = 1000
 """A catch-up fires at most so many missed times; what is beyond is skipped, and logged."""
+CLOCKS_APART_MS_MAX = 86_400_000
+"""What has rung by a clock that was further ahead than this does not hold a job up."""
 
 
 def due_in_ms(now_ms: int, delay_s: float) -> int:
@@ -60,13 +64,48 @@ def next_cron_ms(expression: str, zone: str, after_ms: int) -> int:
     raise BadSchedule(f"{expression!r} never comes due")
 
 
+class TimerWish(NamedTuple):
+    """What a turn asked of its job's timers. None: nothing, so that this kind stays as it is."""
+
+    due_ms: int | None = None
+    """0: none any more."""
+    cron: tuple[str, str] | None = None
+    """(expression, zone); an empty expression: none any more."""
+    asked_ms: int = 0
+    """When it asked for that."""
+
+
+def granted(timer: Timer | None, wish: TimerWish) -> Timer | None:
+    """The timer after a turn that asked for this, and that has succeeded. `timer` is as it is by then: it may have rung
+    while the turn ran. No time that has rung recurs, also where the clock of who asks is behind that of who rang."""
+    timer = timer or Timer()
+    if wish.due_ms is not None:
+        timer = replace(timer, due_ms=wish.due_ms)
+    if wish.cron is not None:
+        (expression, zone), after_ms = wish.cron, wish.asked_ms
+        if timer.cron_passed_ms - after_ms <= CLOCKS_APART_MS_MAX:
+            after_ms = max(after_ms, timer.cron_passed_ms)
+        cron_due_ms = next_cron_ms(expression, zone, after_ms) if expression else 0
+        timer = replace(timer, cron=expression, zone=zone, cron_due_ms=cron_due_ms)
+    return _or_none(timer)
+
+
+def without_due(timer: Timer) -> Timer | None:
+    """The same, when what rings once has rung."""
+    return _or_none(replace(timer, due_ms=0))
+
+
+def _or_none(timer: Timer) -> Timer | None:
+    return timer if timer.due_ms or timer.cron or timer.cron_passed_ms else None
+
+
 def ring(timer: Timer, now_ms: int, policy: str, grace_ms: int) -> tuple[Timer | None, list[tuple[str, int]]]:
     """What a timer that is due fires under a misfire policy, and the timer that remains.
 
     Returns the events as ("timeout" | "cron", due time). Late by no more than the grace is on time.
     """
     fired: list[tuple[str, int]] = []
-    due_ms, cron_due_ms = timer.due_ms, timer.cron_due_ms
+    due_ms, cron_due_ms, passed_ms = timer.due_ms, timer.cron_due_ms, timer.cron_passed_ms
     if due_ms and due_ms <= now_ms:
         if policy != "skip" or now_ms - due_ms <= grace_ms:
             fired.append(("timeout", due_ms))
@@ -75,10 +114,9 @@ def ring(timer: Timer, now_ms: int, policy: str, grace_ms: int) -> tuple[Timer |
         missed = _missed(timer, now_ms) if policy == "catch_up" else [cron_due_ms]
         if policy != "skip" or now_ms - cron_due_ms <= grace_ms:
             fired.extend(("cron", due) for due in missed)
-        cron_due_ms = next_cron_ms(timer.cron, timer.zone, max(cron_due_ms, now_ms))
-    if not due_ms and not timer.cron:
-        return None, fired
-    return Timer(due_ms, timer.cron, timer.zone, cron_due_ms), fired
+        passed_ms = max(cron_due_ms, now_ms)
+        cron_due_ms = next_cron_ms(timer.cron, timer.zone, passed_ms)
+    return _or_none(Timer(due_ms, timer.cron, timer.zone, cron_due_ms, passed_ms)), fired
 
 
 def _missed(timer: Timer, now_ms: int) -> list[int]:

@@ -22,6 +22,7 @@ from tenure.scheduler.fences import Fences
 from tenure.scheduler.jobtype import JobType
 from tenure.scheduler.keys import checked_address, checked_id, partition_of
 from tenure.scheduler.live import Live
+from tenure.scheduler.timers import granted
 from tenure.scheduler.wire import EMPTY, UNSTORABLE, Answer, Envelope, Kind
 
 if TYPE_CHECKING:
@@ -254,8 +255,8 @@ class Turns:
         if ctx._sends is not None:
             for sent, partition in ctx._sends:
                 draft.sends.setdefault(partition, []).append(sent)
-        if ctx._timer_changed:
-            live.timer = ctx._timer
+        if ctx._timers is not None:
+            live.timer = granted(live.timer, ctx._timers)
             self.tenure.alarms.set_timer(live)
         if ctx._asks_more:
             self._grant(live, ctx)

@@ -165,6 +165,8 @@ class Timer(Struct, array_like=True, frozen=True, gc=False):
     cron: str = ""
     zone: str = ""
     cron_due_ms: int = 0
+    cron_passed_ms: int = 0
+    """Up to here, what recurs has rung or was passed over; it stays when there is nothing that recurs any more."""
 
     def first_ms(self) -> int:
         """When the next of them is due; 0: never."""

@@ -70,7 +70,7 @@ def _record(record: JobRecord) -> dict[str, Any]:
         "status": record.status,
         "turns": record.turns,
         "state": shown(record.state),
-        "timer": msgspec.structs.asdict(timer) if timer is not None else None,
+        "timer": msgspec.structs.asdict(timer) if timer is not None and timer.first_ms() else None,
         "failure": record.failure.error if record.failure is not None else None,
         "topics": list(record.topics),
         "activities": [activity.name for activity in record.activities if not activity.has_ended],

@@ -1,12 +1,15 @@
 """When a cron comes due next, also where clocks are changed."""
 
 from datetime import UTC, datetime, timedelta
+from random import Random
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tenure.scheduler.errors import BadSchedule
-from tenure.scheduler.timers import check_cron, next_cron_ms, ring
+from tenure.scheduler.timers import CLOCKS_APART_MS_MAX, TimerWish, check_cron, granted, next_cron_ms, ring
 from tenure.scheduler.wire import Timer
 
 PARIS = ZoneInfo("Europe/Paris")
@@ -61,3 +64,83 @@ def test_a_timer_that_is_late_by_a_change_of_clocks_is_not_due_again(policy: str
 def test_what_never_comes_due_is_refused(cron: str) -> None:
     with pytest.raises(BadSchedule):
         check_cron(cron, "Europe/Paris")
+
+
+MINUTE_MS = 60_000
+BEGIN_MS = 1_700_000_000_000 - 1_700_000_000_000 % MINUTE_MS
+CRON, ZONE = "* * * * *", "UTC"
+
+
+def test_a_clock_that_was_a_year_ahead_does_not_hold_up_what_is_armed_again() -> None:
+    year_ms = 365 * 86_400_000
+    timer, _ = ring(Timer(0, CRON, ZONE, BEGIN_MS), BEGIN_MS + year_ms, "run_once", 1000)
+    assert timer is not None
+    assert timer.cron_due_ms > BEGIN_MS + year_ms > BEGIN_MS + CLOCKS_APART_MS_MAX
+    again = granted(timer, TimerWish(cron=(CRON, ZONE), asked_ms=BEGIN_MS))
+    assert again is not None
+    assert again.cron_due_ms == BEGIN_MS + MINUTE_MS
+
+
+class Reader:
+    """What a reader of the guide expects of a job's timers."""
+
+    def __init__(self) -> None:
+        self.due_ms = 0
+        self.since_ms: int | None = None
+        self.crons: list[int] = []
+
+    def grant(self, wish: TimerWish) -> None:
+        if wish.due_ms is not None:
+            self.due_ms = wish.due_ms
+        if wish.cron is not None:
+            self.since_ms = wish.asked_ms if wish.cron[0] else None
+
+    def ring(self, kind: str, due_ms: int, now_ms: int) -> None:
+        assert due_ms <= now_ms
+        if kind == "timeout":
+            assert due_ms == self.due_ms
+            self.due_ms = 0
+        else:
+            assert self.since_ms is not None
+            assert self.since_ms < due_ms
+            assert due_ms not in self.crons
+            self.crons.append(due_ms)
+
+
+@given(st.integers(0, 2**32), st.sampled_from(("run_once", "skip", "catch_up")))
+def test_whatever_is_wished_for_while_timers_ring_is_as_a_reader_expects(seed: int, policy: str) -> None:
+    dice, reader = Random(seed), Reader()
+    timer: Timer | None = None
+    now_ms, wish = BEGIN_MS, None
+    for _ in range(60):
+        now_ms = max(BEGIN_MS, now_ms + dice.choice((1, 7_000, 25_000, 3 * MINUTE_MS, -4_000)))
+        if timer is not None and 0 < timer.first_ms() <= now_ms:
+            was_due_ms = timer.due_ms
+            timer, fired = ring(timer, now_ms, policy, MINUTE_MS)
+            for kind, due_ms in fired:
+                reader.ring(kind, due_ms, now_ms)
+            if was_due_ms and was_due_ms <= now_ms:
+                reader.due_ms = 0  # or it was skipped, as it was late
+        if wish is None:
+            wish = TimerWish()
+        elif dice.random() < 0.4:
+            timer = granted(timer, wish)
+            reader.grant(wish)
+            wish = None
+        elif dice.random() < 0.2:
+            wish = None  # its turn has failed
+        else:
+            wish = dice.choice(
+                (
+                    wish._replace(due_ms=now_ms + dice.choice((-5_000, 1, 30_000))),
+                    wish._replace(cron=(CRON, ZONE), asked_ms=now_ms),
+                    wish._replace(cron=("*/5 * * * *", ZONE), asked_ms=now_ms),
+                    TimerWish(0, ("", "")),
+                )
+            )
+        kept = timer or Timer()
+        assert kept.due_ms == reader.due_ms
+        assert bool(kept.cron) == (reader.since_ms is not None)
+        if kept.cron:
+            assert kept.cron_due_ms == next_cron_ms(kept.cron, ZONE, kept.cron_due_ms - 1)
+            assert kept.cron_due_ms > kept.cron_passed_ms
