@@ -10,10 +10,10 @@ from tenure.scheduler.errors import UpgradeUnderWay
 from tenure.scheduler.grid.port import Grid, Map
 from tenure.scheduler.wire import decode, encode
 
-__all__ = ["UpgradePlan", "forget_plan", "freed", "keep_plan", "read_plan"]
+__all__ = ["OwnPlan", "UpgradePlan", "freed", "read_plan"]
 
 PLAN = b"upgrade"
-TOUCHED_WITHIN_MS = 20_000
+STANDS_STILL_S = 20.0
 """A plan that nobody has touched for so long has been left behind."""
 LOOK_EVERY_S = 0.5
 
@@ -33,6 +33,10 @@ class UpgradePlan(Struct, frozen=True, kw_only=True):
     """Those that a step has begun to replace, also when some have gone since; empty between steps."""
     token: str = ""
     """What the nodes say that are started for them (see `Coming`)."""
+
+    def is_let_go(self) -> bool:
+        """Has the process that was at it ended, or stood still for too long? Another may go on with it."""
+        return self.touched_ms == 0
 
     def touched(self, now_ms: int) -> "UpgradePlan":
         """Still at it."""
@@ -57,28 +61,27 @@ async def read_plan(grid: Grid) -> UpgradePlan | None:
     return None if stored is None else decode(stored, UpgradePlan)
 
 
-async def freed(grid: Grid, now_ms: Callable[[], int], on_wait: Callable[[UpgradePlan], None]) -> None:
-    """Returns when nobody is at an upgrade: of one that was killed a moment ago, that is seen when its plan has stood
-    still for long. Raises `UpgradeUnderWay` as soon as another process is seen to be at one, and `GridError`."""
+async def freed(grid: Grid, on_wait: Callable[[UpgradePlan], None]) -> None:
+    """Returns when nobody is at an upgrade: of one that was killed, that is seen when its plan has stood still for
+    long. Raises `UpgradeUnderWay` as soon as another process is seen to be at one, and `GridError`.
+
+    What counts is whether the plan moves while this process looks: clocks of two machines say nothing of each other.
+    """
     stored = await grid.get(Map.NODES, 0, PLAN)
-    if stored is None or _is_free(plan := decode(stored, UpgradePlan), now_ms()):
+    if stored is None or decode(stored, UpgradePlan).is_let_go():
         return
-    on_wait(plan)
-    with trio.move_on_after(TOUCHED_WITHIN_MS / 1000):
+    on_wait(decode(stored, UpgradePlan))
+    with trio.move_on_after(STANDS_STILL_S):
         while True:
             await trio.sleep(LOOK_EVERY_S)
             now = await grid.get(Map.NODES, 0, PLAN)
             if now == stored:
                 continue
-            if now is not None and not _is_free(there := decode(now, UpgradePlan), now_ms()):
+            if now is not None and not (there := decode(now, UpgradePlan)).is_let_go():
                 raise _under_way(there)
             return
-    # By its own clock it may be in the future; and if it is touched after all, it is not let go.
-    await grid.replace_if_same(Map.NODES, 0, PLAN, stored, encode(plan.touched(0)))
-
-
-def _is_free(plan: UpgradePlan, now_ms: int) -> bool:
-    return now_ms - plan.touched_ms >= TOUCHED_WITHIN_MS
+    # If it is moved after all, it is not let go.
+    await grid.replace_if_same(Map.NODES, 0, PLAN, stored, encode(decode(stored, UpgradePlan).touched(0)))
 
 
 def _under_way(plan: UpgradePlan) -> UpgradeUnderWay:
@@ -88,19 +91,49 @@ def _under_way(plan: UpgradePlan) -> UpgradeUnderWay:
     )
 
 
-async def keep_plan(grid: Grid, plan: UpgradePlan, now_ms: int) -> None:
-    """This is the plan now. Raises `UpgradeUnderWay` if another process is at one, and `GridError`."""
-    while True:
-        there = await grid.put_if_absent(Map.NODES, 0, PLAN, encode(plan))
-        if there is None:
-            return
-        other = decode(there, UpgradePlan)
-        if other.by != plan.by and not _is_free(other, now_ms):
-            raise _under_way(other)
-        if await grid.replace_if_same(Map.NODES, 0, PLAN, there, encode(plan)):
-            return
+class OwnPlan:
+    """One process's plan: taken where there is none, or one that was let go, and then moved from its own last value.
 
+    A process that was suspended for long finds another's, or none because another has carried it out: it has lost it.
+    """
 
-async def forget_plan(grid: Grid) -> None:
-    """It is done. Raises `GridError`."""
-    await grid.delete(Map.NODES, 0, PLAN)
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._is_held = False
+        self._may_be: list[bytes] = []
+        """What is stored, if it is ours: the last value that is known to be, and those whose outcome is not known."""
+
+    async def keep(self, plan: UpgradePlan) -> None:
+        """This is the plan now. Raises `UpgradeUnderWay` if it is not (any more) ours to say, and `GridError`: then it
+        may be or not, and is known after the next try."""
+        new = encode(plan)
+        if new not in self._may_be:
+            self._may_be.append(new)
+        if not (await self._move(new) if self._is_held else await self._take(new)):
+            raise UpgradeUnderWay(
+                f"this upgrade (by {plan.by}) stood still for long, and another command has gone on with it or ended "
+                "it since. See `tenure upgrade status`"
+            )
+        self._is_held, self._may_be = True, [new]
+
+    async def forget(self, plan: UpgradePlan) -> None:
+        """It is done. Raises as `keep` does."""
+        await self.keep(plan)  # nobody takes it within the next seconds
+        await self._grid.delete(Map.NODES, 0, PLAN)
+
+    async def _take(self, new: bytes) -> bool:
+        while True:
+            there = await self._grid.put_if_absent(Map.NODES, 0, PLAN, new)
+            if there is None or there == new:
+                return True
+            other = decode(there, UpgradePlan)
+            if there not in self._may_be and not other.is_let_go():
+                raise _under_way(other)
+            if await self._grid.replace_if_same(Map.NODES, 0, PLAN, there, new):
+                return True
+
+    async def _move(self, new: bytes) -> bool:
+        for was in self._may_be:
+            if await self._grid.replace_if_same(Map.NODES, 0, PLAN, was, new):
+                return True
+        return False

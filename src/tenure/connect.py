@@ -62,7 +62,7 @@ def reach(text: str) -> dict[str, Any]:
 
 
 def _address(text: str) -> str:
-    return text if ":" in text else f"{text}:{PORT}"
+    return text if ":" in text else f"{text}:{PORT}"  # what looks like IPv6 is refused with the rest
 
 
 def wall_clock_ms() -> int:

@@ -1,6 +1,13 @@
-"""Signals that tell a process to stop, and, when it is told again, to stop at once."""
+"""Signals that tell a process to stop, and, when it is told again, to stop at once.
 
+A process that is forked from one that heeds them has nobody who would: there they end it, as they end any other. Else a
+pool of `multiprocessing`, which tells its workers to end, would wait for them for ever.
+"""
+
+import os
+import signal
 from collections.abc import AsyncIterator
+from typing import Any
 
 import trio
 
@@ -10,8 +17,14 @@ SAME_SIGNAL_S = 0.3
 """What comes so soon after the first signal is the same one: terminals and supervisors tell whole process groups."""
 
 
+_ENDING: dict[signal.Signals, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+_heeded: dict[signal.Signals, Any] = {}
+"""signal -> the handler that only this process has use for"""
+
+
 async def told_to_stop(received: AsyncIterator[int]) -> AsyncIterator[tuple[int, bool]]:
     """Each signal, and whether the process is told again by it."""
+    _heeded.update((number, signal.getsignal(number)) for number in _ENDING)
     first_s: float | None = None
     async for number in received:
         if first_s is None:
@@ -19,3 +32,14 @@ async def told_to_stop(received: AsyncIterator[int]) -> AsyncIterator[tuple[int,
             yield number, False
         elif trio.current_time() - first_s > SAME_SIGNAL_S:
             yield number, True
+
+
+def _hear_again() -> None:
+    heeded = [number for number, handler in _heeded.items() if handler is signal.getsignal(number)]
+    if heeded:
+        signal.set_wakeup_fd(-1)  # it would wake the parent
+    for number in heeded:
+        signal.signal(number, _ENDING[number])
+
+
+os.register_at_fork(after_in_child=_hear_again)

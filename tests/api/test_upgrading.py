@@ -1,14 +1,15 @@
 """What an upgrade keeps of itself in the grid, and which nodes it means. (Real ones: tests/upgrade.)"""
 
+
 import pytest
 import trio
 
 import tenure
 from tenure.clients import upgrading
 from tenure.clients.upgrading import plan_upgrade
-from tenure.scheduler.grid.memory import MemoryCluster
-from tenure.scheduler.grid.port import Grid
-from tenure.scheduler.upgrade_plan import TOUCHED_WITHIN_MS, UpgradePlan, forget_plan, freed, keep_plan, read_plan
+from tenure.scheduler.grid.memory import Fault, Faults, FaultyCluster, MemoryCluster
+from tenure.scheduler.grid.port import Grid, GridError
+from tenure.scheduler.upgrade_plan import STANDS_STILL_S, OwnPlan, UpgradePlan, freed, read_plan
 from tenure.testing import Cluster
 
 NOW_MS = 1_000_000
@@ -18,27 +19,60 @@ def plan(by: str, left: list[str], touched_ms: int = NOW_MS) -> UpgradePlan:
     return UpgradePlan(by=by, command="tenure node app.py", left=left, at_ms=NOW_MS, touched_ms=touched_ms)
 
 
-async def test_one_upgrade_at_a_time_and_one_that_was_left_behind_is_taken_over(in_virtual_time: None) -> None:
+async def test_one_upgrade_at_a_time_and_one_that_was_let_go_is_taken_over() -> None:
     grid = MemoryCluster(partitions=3, members=1).connect()
     mine, other = plan("me", ["a", "b", "c"]), plan("other", ["a"])
-    await keep_plan(grid, mine, NOW_MS)
+    mines, others = OwnPlan(grid), OwnPlan(grid)
+    await mines.keep(mine)
     with pytest.raises(tenure.UpgradeUnderWay, match="by me, 3 nodes are left"):
-        await keep_plan(grid, other, NOW_MS + TOUCHED_WITHIN_MS - 1)
+        await others.keep(other)
     mine = mine.with_replaced(["a", "b"], ["x"], NOW_MS + 5)
-    await keep_plan(grid, mine, NOW_MS + 5)
+    await mines.keep(mine)
     kept = await read_plan(grid)
     assert kept is not None
     assert (kept.replaced, kept.left, kept.touched_ms) == ({"a": "x", "b": ""}, ["c"], NOW_MS + 5)
-    await keep_plan(grid, other, NOW_MS + 5 + TOUCHED_WITHIN_MS)
-    await keep_plan(grid, other.touched(0), 0)  # it lets go of it
-    await keep_plan(grid, mine, NOW_MS)
-    await forget_plan(grid)
+    await mines.keep(mine.touched(0))
+    await others.keep(other)
+    with pytest.raises(tenure.UpgradeUnderWay, match="another command has gone on with it"):
+        await mines.keep(mine)
+    await others.forget(other)
     assert await read_plan(grid) is None
     grid.close()
 
 
+async def test_one_that_was_suspended_does_not_go_on_after_another_has_ended_it() -> None:
+    """Its plan is absent then, as it is before any upgrade."""
+    grid = MemoryCluster(partitions=3, members=1).connect()
+    suspended, other = OwnPlan(grid), OwnPlan(grid)
+    await suspended.keep(plan("suspended", ["a", "b"]))
+    await suspended.keep(plan("suspended", ["a", "b"], 0))  # as who has watched it stand still does
+    await other.keep(plan("other", ["a", "b"]))
+    await other.forget(plan("other", []))
+    with pytest.raises(tenure.UpgradeUnderWay, match="stood still for long"):
+        await suspended.keep(plan("suspended", ["a", "b"], NOW_MS + 100_000))
+    assert await read_plan(grid) is None
+    grid.close()
+
+
+@pytest.mark.parametrize("fault", [Fault.APPLIED_UNKNOWN, Fault.DROPPED_UNKNOWN])
+async def test_a_step_whose_outcome_is_not_known_is_ones_own(fault: Fault) -> None:
+    """Whether it got through or not, the next one goes on from it."""
+    faults = Faults()
+    grid = FaultyCluster(faults=faults, partitions=3, members=1).connect()
+    own = OwnPlan(grid)
+    for n, left in enumerate((["a", "b"], ["b"], [])):
+        faults.once(fault)
+        with pytest.raises(GridError):
+            await own.keep(plan("me", left, NOW_MS + n))
+        await own.keep(plan("me", left, NOW_MS + n + 10))
+        kept = await read_plan(grid)
+        assert kept is not None
+        assert (kept.left, kept.touched_ms) == (left, NOW_MS + n + 10)
+    grid.close()
+
+
 class Waited:
-    """A clock that goes on with trio's, and what was told."""
+    """What was told, and since when."""
 
     def __init__(self) -> None:
         self.began_s = trio.current_time()
@@ -50,34 +84,36 @@ class Waited:
     async def until_freed(self, grid: Grid) -> float:
         """How long that took."""
         before_s = trio.current_time()
-        await freed(grid, self.now_ms, lambda plan: self.told.append(plan.by))
+        await freed(grid, lambda plan: self.told.append(plan.by))
         return trio.current_time() - before_s
 
 
-@pytest.mark.parametrize("ahead_ms", [0, 3_600_000])
+@pytest.mark.parametrize("ahead_ms", [0, 3_600_000, -25_000, -3_600_000])
 async def test_one_that_was_killed_is_waited_for_and_gone_on_with(in_virtual_time: None, ahead_ms: int) -> None:
-    """Also if it was killed this very moment, or by a clock that is ahead."""
+    """By no clock: also if it was killed this very moment, or long ago, or by a clock that is ahead."""
     grid, waited = MemoryCluster(partitions=3, members=1).connect(), Waited()
     assert await waited.until_freed(grid) == 0
-    await keep_plan(grid, plan("killed", ["a"], NOW_MS + ahead_ms), NOW_MS)
-    assert TOUCHED_WITHIN_MS / 1000 <= await waited.until_freed(grid) < TOUCHED_WITHIN_MS / 1000 + 1
+    await OwnPlan(grid).keep(plan("killed", ["a"], NOW_MS + ahead_ms))
+    assert STANDS_STILL_S <= await waited.until_freed(grid) < STANDS_STILL_S + 1
     assert waited.told == ["killed"]
     kept = await read_plan(grid)
     assert kept is not None
     assert kept.left == ["a"]
-    await keep_plan(grid, plan("me", ["a"]), waited.now_ms())
+    await OwnPlan(grid).keep(plan("me", ["a"]))
     grid.close()
 
 
-async def test_one_that_lives_is_told_as_soon_as_it_is_seen_to(in_virtual_time: None) -> None:
+@pytest.mark.parametrize("behind_ms", [0, 25_000])
+async def test_one_that_lives_is_told_as_soon_as_it_is_seen_to(in_virtual_time: None, behind_ms: int) -> None:
+    """Also where its clock says that it has been still for long."""
     grid, waited = MemoryCluster(partitions=3, members=1).connect(), Waited()
-    other = plan("other", ["a", "b"])
-    await keep_plan(grid, other, NOW_MS)
+    other, others = plan("other", ["a", "b"], NOW_MS - behind_ms), OwnPlan(grid)
+    await others.keep(other)
 
     async def go_on() -> None:
         while True:
             await trio.sleep(5)
-            await keep_plan(grid, other.touched(waited.now_ms()), waited.now_ms())
+            await others.keep(other.touched(waited.now_ms() - behind_ms))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(go_on)
@@ -86,12 +122,12 @@ async def test_one_that_lives_is_told_as_soon_as_it_is_seen_to(in_virtual_time: 
         assert 5 <= trio.current_time() - waited.began_s <= 6
         nursery.cancel_scope.cancel()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(keep_plan, grid, other.touched(0), NOW_MS)  # it stops, and lets go
+        nursery.start_soon(others.keep, other.touched(0))  # it stops, and lets go
         assert await waited.until_freed(grid) < 1
     async with trio.open_nursery() as nursery:
-        await keep_plan(grid, other.touched(waited.now_ms()), waited.now_ms())
-        nursery.start_soon(forget_plan, grid)  # it is done
-        assert await waited.until_freed(grid) < 1
+        await others.keep(other.touched(waited.now_ms()))
+        nursery.start_soon(others.forget, other)  # it is done
+        assert await waited.until_freed(grid) < 1.1
     grid.close()
 
 
@@ -102,9 +138,9 @@ async def test_an_upgrade_goes_on_with_one_whose_process_was_killed(
     """It begins when that is known, with what is left by then: here, nothing."""
     waited, core = Waited(), client._home._value
     monkeypatch.setattr(upgrading, "_now_ms", waited.now_ms)
-    await keep_plan(core.grid, plan("killed", ["node-9"]), NOW_MS)
+    await OwnPlan(core.grid).keep(plan("killed", ["node-9"]))
     assert await client.upgrade("tenure node app.py", on_step=waited.told.append) == {"node-9": ""}
-    assert trio.current_time() - waited.began_s >= TOUCHED_WITHIN_MS / 1000
+    assert trio.current_time() - waited.began_s >= STANDS_STILL_S
     assert waited.told[0] == "killed was at an upgrade a moment ago: waiting to see whether it still is"
     assert await read_plan(core.grid) is None
 
@@ -118,7 +154,7 @@ async def test_which_nodes_are_meant(cluster: Cluster, client: tenure.Client) ->
     with pytest.raises(tenure.UnknownNode, match="no living node is called 'node-7'; there are node-0, node-1, node-2"):
         await plan_upgrade(core, ["node-7"])
     # One that was stopped goes on with those that are left, and live.
-    await keep_plan(core.grid, plan("me", ["node-1", "node-9"]), NOW_MS)
+    await OwnPlan(core.grid).keep(plan("me", ["node-1", "node-9"]))
     assert await plan_upgrade(core, None) == ["node-1"]
     status = await client.upgrade_status()
     assert (status["under_way"], status["left"], status["declared"]) == (True, ["node-1", "node-9"], 1)

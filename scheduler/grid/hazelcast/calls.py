@@ -8,7 +8,6 @@ sent ──> answer ────────────────────
 
 import heapq
 import itertools
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
@@ -19,6 +18,7 @@ from hazelcast.protocol.client_message import OutboundMessage
 from outcome import Error, Value
 
 from tenure.scheduler.grid.hazelcast.handover import Handover
+from tenure.scheduler.grid.hazelcast.steady import steady_s
 from tenure.scheduler.grid.hazelcast.wire import Decode
 from tenure.scheduler.grid.port import GridError, Refused, Unknown
 
@@ -200,8 +200,8 @@ class Caller:
     def send(self, call: Call, timeout_s: float | None = None) -> None:
         """Send without waiting; the call is told its outcome, at its deadline if need be."""
         timeout_s = self.op_deadline_s if timeout_s is None else timeout_s
-        # The client stops repeating by the wall clock; the call itself ends by trio's.
-        call.timeout = time.time() + timeout_s
+        # The client stops repeating by its own clock; the call itself ends by trio's.
+        call.timeout = steady_s() + timeout_s
         serial = call.serial = next(self._serial)
         self.waiting[serial] = call
         deadline = trio.current_time() + timeout_s

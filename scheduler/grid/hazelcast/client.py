@@ -17,6 +17,7 @@ from hazelcast.errors import AuthenticationError, ClientNotAllowedInClusterError
 
 from tenure.scheduler.grid.hazelcast.reactor import Serials, quicken
 from tenure.scheduler.grid.hazelcast.settings import HazelcastSettings
+from tenure.scheduler.grid.hazelcast.steady import keep_steady
 
 __all__ = ["TenureClient"]
 
@@ -34,6 +35,7 @@ class TenureClient(HazelcastClient):
         """Why the last try of each address failed."""
         self._on_change = on_change
         self._first_seen: dict[int, float] = {}
+        keep_steady()
         super().__init__(_config(settings))
 
     def _start(self) -> None:

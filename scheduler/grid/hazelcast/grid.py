@@ -152,7 +152,11 @@ class HazelcastGrid(Grid):
         finally:
             waiting.clear()
             with trio.move_on_after(_SHUTDOWN_TIMEOUT_S, shield=True):
-                await trio.to_thread.run_sync(client.shutdown, abandon_on_cancel=True)
+                try:
+                    await trio.to_thread.run_sync(client.shutdown, abandon_on_cancel=True)
+                except RuntimeError:
+                    # Python is ending, and from 3.12 on starts no thread by then. Nobody else waits for this loop.
+                    client.shutdown()
 
     async def _connected(self) -> None:
         settings = self.settings

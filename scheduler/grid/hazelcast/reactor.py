@@ -18,12 +18,13 @@ import select
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Sized
 from typing import Any, cast
 
 from hazelcast.protocol.client_message import Frame, InboundMessage
 from hazelcast.reactor import AsyncoreConnection, AsyncoreReactor, asyncore
+
+from tenure.scheduler.grid.hazelcast.steady import steady_s
 
 __all__ = ["Reader", "Serials", "quicken"]
 
@@ -80,13 +81,13 @@ class _Loop:
         self.sleeping = True
         self._refresh()
         pause_ms = self._pause_ms()
-        self.until_s = time.time() + pause_ms / 1000
+        self.until_s = steady_s() + pause_ms / 1000
         ready = self._poll.poll(pause_ms)
         self.sleeping = False
         for fd, flags in ready:
             if (dispatcher := self._map.get(fd)) is not None:
                 asyncore.readwrite(dispatcher, flags)
-        if (now_s := time.time()) >= self._look_at_s:
+        if (now_s := steady_s()) >= self._look_at_s:
             self._look_at_s = now_s + _LOOK_EVERY_S
             self._read_late(now_s - _LATE_S)
 
@@ -95,7 +96,7 @@ class _Loop:
             return 0  # to be sorted in first
         if not self._timers:
             return _SLEEP_MS_MAX
-        return min(max(0, (self._timers[0][0] - time.time()) * 1000 + 1), _SLEEP_MS_MAX)
+        return min(max(0, (self._timers[0][0] - steady_s()) * 1000 + 1), _SLEEP_MS_MAX)
 
     def _read_late(self, before_s: float) -> None:
         for connection in list(self._map.values()):
@@ -160,7 +161,7 @@ class _Connection(AsyncoreConnection):
                 data: bytes = cast(Any, self.socket).recv(self.receive_buffer_size)
                 if not data:
                     return False
-                self.last_read_time = time.time()  # type: ignore[assignment]  # the client begins with 0
+                self.last_read_time = steady_s()  # type: ignore[assignment]  # the client begins with 0
                 self._reactor.bytes_received += len(data)
                 self._reader.read(data)
                 self._reader.process()
@@ -229,7 +230,7 @@ class _Connection(AsyncoreConnection):
             sent: int = cast(Any, self.socket).send(buf)
         except (OSError, AttributeError):
             return 0  # full, or broken: the reactor will find out, and knows what to do
-        self.last_write_time = time.time()  # type: ignore[assignment]  # the client begins with 0
+        self.last_write_time = steady_s()  # type: ignore[assignment]  # the client begins with 0
         self._reactor.bytes_sent += sent
         return sent
 

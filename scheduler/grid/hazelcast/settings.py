@@ -9,6 +9,8 @@ __all__ = ["CannotConnect", "HazelcastSettings", "map_name"]
 from tenure.scheduler.errors import TryAgain
 from tenure.scheduler.grid.port import Map
 
+PORT_MAX = 65535
+
 
 class CannotConnect(TryAgain):
     """No member of the cluster could be reached, or none let this client in; the text says what was tried."""
@@ -71,8 +73,13 @@ class HazelcastSettings:
             raise ValueError("addresses is empty: name at least one member, as host:port")
         for address in (*self.addresses, *((self.pair_with,) if self.pair_with else ())):
             host, _, port = address.rpartition(":")
-            if not host or not port.isdigit():
-                raise ValueError(f"{address!r} is not an address: write host:port")
+            if ":" in host:
+                raise ValueError(
+                    f"{address!r} looks like IPv6, which clients don't speak: name the IPv4 address, or a host name "
+                    "that has one"
+                )
+            if not host or not port.isdigit() or not 0 < int(port) <= PORT_MAX:
+                raise ValueError(f"{address!r} is not an address: write host:port, with a port from 1 to {PORT_MAX}")
         _ = self.network
 
     @cached_property

@@ -7,6 +7,7 @@ The thread is a daemon: a program that forgets to close still ends; what is open
 """
 
 import atexit
+import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
@@ -17,8 +18,8 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
-from tenure.clients.plain import plain
-from tenure.scheduler.errors import ClientClosed
+from tenure.clients.plain import leaves, plain
+from tenure.scheduler.errors import ClientClosed, Mistake
 
 __all__ = ["Lease", "Opening", "TrioThread"]
 
@@ -42,19 +43,32 @@ class TrioThread:
         self._ready: Future[trio.lowlevel.TrioToken] = Future()
         self._nursery: trio.Nursery
         self._stop: trio.Event
+        self._pid = 0
+        """The process that has this thread: a fork of it has not."""
 
     def open(self, opening: Opening[T]) -> "Lease[T]":
         """Enter a context manager there; see `Lease.opened` for how that went."""
         return Lease(self, opening)
 
     def soon(self, act: Callable[[], object]) -> None:
-        """Have `act` called in the thread. Raises `trio.RunFinishedError` after the end."""
+        """Have `act` called in the thread. Raises `trio.RunFinishedError` after the end, and `Mistake` in a process
+        that was forked while the thread ran: that has no such thread."""
+        if self.is_forked():
+            raise Mistake(
+                f"this was opened in process {self._pid}, of which process {os.getpid()} is a fork: a fork takes no "
+                "threads with it. Open one in each process, after the fork"
+            )
         with self._lock:
             if self._thread is None:
+                self._pid = os.getpid()
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
                 _running.add(self)
         self._ready.result().run_sync_soon(act)
+
+    def is_forked(self) -> bool:
+        """Is this a process that was forked from the one that the thread runs in?"""
+        return self._pid not in (0, os.getpid())
 
     def start(self, task: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """In the thread only: run a task there."""
@@ -62,7 +76,7 @@ class TrioThread:
 
     def stop(self) -> None:
         """End the thread when all that is open there has been closed. Returns at once."""
-        if self._thread is not None:
+        if self._thread is not None and not self.is_forked():
             try:
                 self.soon(lambda: self._stop.set())
             except trio.RunFinishedError:
@@ -70,6 +84,8 @@ class TrioThread:
 
     def abandon(self) -> None:
         """Close what is open there, and end."""
+        if self.is_forked():
+            return
         try:
             self.soon(lambda: self._nursery.cancel_scope.cancel())
         except trio.RunFinishedError:
@@ -77,7 +93,7 @@ class TrioThread:
 
     def join(self, timeout_s: float) -> None:
         """Wait for the thread's end."""
-        if self._thread is not None:
+        if self._thread is not None and not self.is_forked():
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -118,10 +134,15 @@ class Lease(Generic[T]):
         return future
 
     def close(self) -> "Future[None]":
-        """Leave the context manager, now or as soon as it is entered; under way even if nobody waits for it."""
+        """Leave the context manager, now or as soon as it is entered; under way even if nobody waits for it. In a fork
+        nothing is open."""
+        if self.thread.is_forked():
+            done: Future[None] = Future()
+            done.set_result(None)
+            return done
         try:
             self._soon(self._close)
-        except (trio.RunFinishedError, ClientClosed):
+        except ClientClosed:
             pass
         return self.closed
 
@@ -136,19 +157,15 @@ class Lease(Generic[T]):
     async def _live(self) -> None:
         try:
             async with self._opening() as self.value, trio.open_nursery() as self._nursery:
-                if not self.opened.set_running_or_notify_cancel():
+                if not _succeed(self.opened, None):
                     self._closing.set()
-                else:
-                    self.opened.set_result(None)
                 await self._closing.wait()
                 self._nursery.cancel_scope.cancel()
-        except trio.Cancelled:
-            self._end(ClientClosed("the program has ended"))
-            raise
-        except Exception as error:  # noqa: BLE001  # it is for those who use this
-            self._end(plain(error))
+        except BaseException as error:  # noqa: BLE001  # it is for those who use this
+            self._end(_told(error, "the program has ended"))
+            _raise_cancelled(error)
         else:
-            self.closed.set_result(None)
+            _succeed(self.closed, None)
         finally:
             self._nursery = None
 
@@ -171,21 +188,35 @@ class Lease(Generic[T]):
             future.add_done_callback(partial(self._cancelled, scope))
             try:
                 result = await fn(self.value)
-            except trio.Cancelled:
-                _fail(future, ClientClosed("closed while this was under way: it may have been done"))
-                raise
-            except Exception as error:  # noqa: BLE001  # it is the caller's
-                _fail(future, error)
+            except BaseException as error:  # noqa: BLE001  # it is the caller's, who waits for it
+                _fail(future, _told(error, "closed while this was under way: it may have been done"))
+                _raise_cancelled(error)
             else:
-                if future.set_running_or_notify_cancel():
-                    future.set_result(result)
+                _succeed(future, result)
 
     def _cancelled(self, scope: trio.CancelScope, future: "Future[Any]") -> None:
         if future.cancelled():
             try:
                 self._soon(scope.cancel)
-            except ClientClosed:
+            except (ClientClosed, Mistake):
                 pass
+
+
+def _told(error: BaseException, why_cancelled: str) -> BaseException:
+    """What the caller hears. What was cancelled in a nursery comes out as a group, alone or with other errors."""
+    if any(isinstance(leaf, trio.Cancelled) for leaf in leaves(error)):
+        told = ClientClosed(why_cancelled)
+        told.__cause__ = None if isinstance(error, trio.Cancelled) else error
+        return told
+    return plain(error)
+
+
+def _raise_cancelled(error: BaseException) -> None:
+    """What trio cancelled goes on to where it was cancelled; all else was told, and disturbs nobody else here."""
+    if isinstance(error, trio.Cancelled):
+        raise error
+    if isinstance(error, BaseExceptionGroup) and (cancelled := error.split(trio.Cancelled)[0]) is not None:
+        raise cancelled
 
 
 def _settle(future: "Future[Any]", act: Callable[[], None]) -> None:
@@ -196,9 +227,21 @@ def _settle(future: "Future[Any]", act: Callable[[], None]) -> None:
 
 
 def _fail(future: "Future[Any]", error: BaseException) -> None:
-    """Tell whoever waits, unless they have been told, or have gone."""
-    if not future.done() and future.set_running_or_notify_cancel():
+    """Tell those who wait, unless they have been told, or have gone."""
+    if _is_awaited(future):
         future.set_exception(error)
+
+
+def _succeed(future: "Future[Any]", result: Any) -> bool:
+    """The same. False: nobody waits any more."""
+    if _is_awaited(future):
+        future.set_result(result)
+        return True
+    return False
+
+
+def _is_awaited(future: "Future[Any]") -> bool:
+    return not future.done() and (future.running() or future.set_running_or_notify_cancel())
 
 
 @atexit.register

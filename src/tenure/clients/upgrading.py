@@ -39,7 +39,7 @@ from tenure.scheduler.errors import (
 from tenure.scheduler.grid.port import GridError
 from tenure.scheduler.nodes_seen import live_nodes, patiently, said_nodes
 from tenure.scheduler.orders import Order
-from tenure.scheduler.upgrade_plan import UpgradePlan, forget_plan, freed, keep_plan, read_plan
+from tenure.scheduler.upgrade_plan import OwnPlan, UpgradePlan, freed, read_plan
 
 __all__ = ["finalize", "plan_upgrade", "upgrade", "upgrade_status"]
 
@@ -69,7 +69,7 @@ async def upgrade(
     if at_once < 1:
         raise Mistake(f"at least one node is replaced at once, not {at_once}")
     command = split(spawn)
-    await patiently(lambda grid: freed(grid, _now_ms, lambda plan: _tell_of(plan, on_step)), client.grid)
+    await patiently(lambda grid: freed(grid, lambda plan: _tell_of(plan, on_step)), client.grid)
     begin = await planned(client, nodes, command)
     work = _Upgrade(client, command, begin.left, watch_s, None if log_folder is None else Path(log_folder), on_step)
     work.plan = msgspec.structs.replace(work.plan, replaced=begin.replaced, step=begin.step, token=begin.token)
@@ -108,6 +108,7 @@ class _Upgrade:
         now_ms = _now_ms()
         by = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(2)}"
         self.plan = UpgradePlan(by=by, command=" ".join(command), left=old, at_ms=now_ms, touched_ms=now_ms)
+        self._own = OwnPlan(client.grid)
         self._spawned: list[Spawned] = []
         self._known: set[str] = set(old)
         """Every node that there ever was, but for the new ones: one that was silent for long may come back."""
@@ -127,13 +128,24 @@ class _Upgrade:
         self._first = await self._not_started_for(self.plan.token)
         self._ailing = await self._count_ailing()
         while self.plan.left:
-            await self._replace(self.plan.step or self.plan.left[:at_once])
+            if old := self.plan.step or await self._next(at_once):
+                await self._replace(old)
         await self._watch()
         others = self._first.union(self._new, self.plan.replaced)
         if came := [info.id for info in await patiently(said_nodes, self.grid) if info.id not in others]:
             self._say(f"not replaced, as they came meanwhile: {', '.join(came)}")
 
     # -- one step ---------------------------------------------------------------------------------
+
+    async def _next(self, at_once: int) -> list[str]:
+        """Those to be replaced now. One that has gone by itself is not: what is started in its place is said by those
+        who see to that. One that is silent may come back, and is left for the end."""
+        said = {info.id for info in await patiently(said_nodes, self.grid)}
+        if there := [id for id in self.plan.left if id in said]:
+            return there[:at_once]
+        self._say(f"gone before they were replaced: {', '.join(self.plan.left)}")
+        await self._keep(self.plan.with_replaced(self.plan.left, [], _now_ms()))
+        return []
 
     async def _replace(self, old: list[str]) -> None:
         """Start as many as these, or as are missing where that has begun before, and drain these when all is well with
@@ -269,9 +281,8 @@ class _Upgrade:
             while True:
                 try:
                     if self.plan.left:
-                        return await keep_plan(self.grid, self.plan.touched(0), 0)
-                    await keep_plan(self.grid, self.plan, _now_ms())
-                    return await forget_plan(self.grid)
+                        return await self._own.keep(self.plan.touched(0))
+                    return await self._own.forget(self.plan)
                 except GridError:
                     await trio.sleep(POLL_S)
                 except UpgradeUnderWay:
@@ -284,7 +295,7 @@ class _Upgrade:
         with trio.move_on_after(self.step_s):
             while True:
                 try:
-                    return await keep_plan(self.grid, self.plan, _now_ms())
+                    return await self._own.keep(self.plan)
                 except GridError:
                     await trio.sleep(POLL_S)
         raise self.stopped("the grid does not answer")

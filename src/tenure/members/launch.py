@@ -3,16 +3,19 @@
     parent ── holds the pipe ──> sh ── exec ──> java
                                   └─ watcher: reads the pipe; end of file means the parent is gone: kill -9 java
 
-The kernel closes the pipe however the parent ends, kill -9 included. (Asking the kernel to signal a
-child when its parent dies follows the *thread* that started it, and ours are short-lived.) The watcher
-is a forked shell of under a megabyte. A line through the pipe ends it in peace.
+The kernel closes the pipe however the parent ends, kill -9 included; a fork of the parent holds no lifeline. (Asking
+the kernel to signal a child when its parent dies follows the *thread* that started it, and ours are short-lived.) The
+watcher is a forked shell of under a megabyte. A line through the pipe ends it in peace.
 """
 
 import os
 import subprocess
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import structlog
 
 from tenure.members.archive import Archive
 from tenure.members.java import Java
@@ -34,6 +37,9 @@ _OPENED = (
 LARGE_HEAP_MIB, YOUNG_MAX_MIB = 1024, 32
 
 _LIFELINE = 'exec 3<&0; { read -r _ <&3 || kill -9 $$; } >/dev/null 2>&1 & exec "$@" 3<&- </dev/null'
+
+
+_on_lifelines: "weakref.WeakSet[subprocess.Popen[bytes]]" = weakref.WeakSet()
 
 
 def jvm_command(settings: MemberSettings, java: Java, jar: Path, config: Path, archive: Archive) -> list[str]:
@@ -95,13 +101,36 @@ def _confined(processors: frozenset[int] | None) -> Iterator[None]:
 def spawn(command: list[str], log_file: Path, processors: frozenset[int] | None = None) -> "subprocess.Popen[bytes]":
     """Start `command` on a lifeline: its process is the returned one, and ends with this process at the latest."""
     with log_file.open("wb") as log, _confined(processors):
-        return subprocess.Popen(
+        process = subprocess.Popen(
             ["/bin/sh", "-c", _LIFELINE, f"hazelcast-{HAZELCAST_VERSION}", *command],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
+            env=_environment(),
             start_new_session=True,  # Ctrl-C in a terminal is for the parent, which stops its member in its own time
         )
+    _on_lifelines.add(process)
+    return process
+
+
+def _environment() -> dict[str, str]:
+    """Ours, but for what Hazelcast would take above the configuration that we write: another cluster's name or port."""
+    foreign = sorted(name for name in os.environ if name.upper().startswith("HZ_"))
+    if foreign:
+        structlog.get_logger("tenure").warning(f"members do not heed these variables: {', '.join(foreign)}")
+    return {name: value for name, value in os.environ.items() if name not in foreign}
+
+
+def _let_go_of_all() -> None:
+    """In a fork of the parent, which would keep the lifelines open for as long as it lives."""
+    for process in list(_on_lifelines):
+        if process.stdin is not None and not process.stdin.closed:
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, process.stdin.fileno(), inheritable=False)
+            os.close(nothing)
+
+
+os.register_at_fork(after_in_child=_let_go_of_all)
 
 
 def release(process: "subprocess.Popen[bytes]") -> None:

@@ -291,7 +291,7 @@ def _checked(settings: MemberSettings) -> MemberSettings:
                 f"The member may take a heap of {settings.heap_max_mib} MiB, and {has} {total_mib} MiB in all.",
                 "Give it a smaller heap (--memory), or more to take it from.",
             )
-    with socket.socket(_family(settings.host)) as probe:
+    with socket.socket() as probe:
         # Of a port whose last connections are still winding down, Java takes hold, too.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(settings.port != 0))
         try:
@@ -301,13 +301,9 @@ def _checked(settings: MemberSettings) -> MemberSettings:
         return replace(settings, port=probe.getsockname()[1])
 
 
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
 def free_port(host: str = "127.0.0.1") -> int:
     """A port that nobody listens at, nor did in the last moments."""
-    with socket.socket(_family(host)) as probe:
+    with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
 

@@ -18,6 +18,7 @@ __all__ = [
 HAZELCAST_VERSION = "5.7.0"
 CLUSTER_NAME = "tenure"
 PORT = 5701
+PORT_MAX = 65535
 PARTITION_COUNT = 271
 """A prime, so that partitions spread evenly over any number of members."""
 
@@ -86,8 +87,13 @@ class MemberSettings:
     """More attributes for clients to see, besides those that say how the member is set up."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65535:
-            raise ValueError(f"port is {self.port}: it must be between 0 (any free one) and 65535")
+        if "${" in self.cluster_name:
+            raise ValueError(f"the name {self.cluster_name!r} has '${{' in it: members would replace what follows")
+        for host, port in (self.address, *self.join):
+            if ":" in host:
+                raise ValueError(f"{host!r} looks like IPv6, which clients don't speak: name an IPv4 address or a host")
+            if not 0 <= port <= PORT_MAX:
+                raise ValueError(f"{host}:{port}: a port is between 0 (any free one) and {PORT_MAX}")
         if not 0 <= self.backups <= BACKUPS_MAX:
             raise ValueError(f"backups is {self.backups}: Hazelcast keeps between 0 and {BACKUPS_MAX}")
         if self.member_count < 1:

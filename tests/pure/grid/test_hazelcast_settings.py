@@ -9,7 +9,9 @@ import trio
 
 from tenure.cli import main
 from tenure.cli.ends import Exit
+from tenure.connect import parse_cluster
 from tenure.members import MemberSettings, member_attributes
+from tenure.scheduler.errors import Mistake
 from tenure.scheduler.grid.hazelcast import CannotConnect, HazelcastGrid, HazelcastSettings
 from tenure.scheduler.grid.hazelcast.client import _config
 from tenure.scheduler.grid.hazelcast.handover import Handover
@@ -88,3 +90,26 @@ async def test_a_partition_is_lost_with_as_many_backups_as_members_keep(
         grid._partition_lost(7, lost_backups)
         await trio.lowlevel.checkpoint()
     assert events == [OwnershipEvent.PARTITION_LOST] * told
+
+
+@pytest.mark.parametrize(
+    ("cluster", "says"),
+    [
+        ("::1", "looks like IPv6"),
+        ("::1:5701", "looks like IPv6"),
+        ("tenure@[::1]:5701", "looks like IPv6"),
+        ("tenure@fe80::1%eth0", "looks like IPv6"),
+        ("127.0.0.1:0", "a port from 1 to 65535"),
+        ("127.0.0.1:65536", "a port from 1 to 65535"),
+        ("127.0.0.1:port", "write host:port"),
+        (":5701", "write host:port"),
+    ],
+)
+def test_what_is_no_address_is_refused_before_anybody_connects(cluster: str, says: str) -> None:
+    with pytest.raises(Mistake, match=says):
+        parse_cluster(cluster)
+
+
+def test_addresses() -> None:
+    assert parse_cluster("a@b@host.example").addresses == ("host.example:5701",)
+    assert parse_cluster("10.0.0.1:1,10.0.0.2:65535").addresses == ("10.0.0.1:1", "10.0.0.2:65535")

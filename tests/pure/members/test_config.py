@@ -88,6 +88,10 @@ def test_attributes_say_how_it_is_set_up() -> None:
     [
         ({"backups": 7}, "between 0 and 6"),
         ({"port": 70000}, "between 0"),
+        ({"cluster_name": "team-${user.name}"}, "members would replace what follows"),
+        ({"host": "::1"}, "looks like IPv6"),
+        ({"join": (("::1", 5701),)}, "looks like IPv6"),
+        ({"join": (("10.0.0.1", 70000),)}, "between 0"),
         ({"member_count": 0}, "at least one member"),
         ({"partition_count": 0}, "at least 1"),
         ({"heap_initial_mib": 512, "heap_max_mib": 256}, "heap_max_mib"),

@@ -7,7 +7,7 @@ import pytest
 from tenure.members import MemberSettings
 from tenure.members.archive import Archive
 from tenure.members.java import Java
-from tenure.members.launch import LARGE_HEAP_MIB, jvm_command
+from tenure.members.launch import LARGE_HEAP_MIB, jvm_command, release, spawn
 
 JAVA, JAR = Java(Path("/java/bin/java"), "21.0.1", 21), Path("hazelcast-5.7.0.jar")
 
@@ -31,3 +31,19 @@ def test_who_knows_better_has_the_last_word(tmp_path: Path) -> None:
 def test_io_threads_are_few_where_processors_are(tmp_path: Path) -> None:
     options = command(MemberSettings(processors=frozenset({1})), tmp_path)
     assert "-Dhazelcast.io.thread.count=1" in options
+
+
+def test_a_member_hears_nothing_that_the_environment_says_to_hazelcast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hazelcast takes it above the configuration: another name, another port, other members."""
+    for name, value in {"HZ_CLUSTERNAME": "other", "hz_network_port_port": "8723", "NOT_HZ_AT_ALL": "1"}.items():
+        monkeypatch.setenv(name, value)
+    process = spawn(["env"], tmp_path / "log")
+    assert process.wait(10) == 0
+    release(process)
+    heard = (tmp_path / "log").read_text()
+    assert "NOT_HZ_AT_ALL=1" in heard
+    assert "HZ_CLUSTERNAME" not in heard
+    assert "hz_network" not in heard
+    assert "HZ_CLUSTERNAME, hz_network_port_port" in "".join(capsys.readouterr())
