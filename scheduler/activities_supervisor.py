@@ -110,7 +110,7 @@ class Supervisor:
         live = self.tenure.lives.of(envelope.to)
         try:
             report = _decode_report(envelope.body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             self.tenure.turns.draft.answer_error(envelope, "WrongType", f"no report: {error}")
             self.tenure.lives.ready(live)
             return

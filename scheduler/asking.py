@@ -136,7 +136,10 @@ def _lost(partition: int, to: str) -> PartitionLost:
 def _unwrap(answer: Answer) -> Raw:
     if answer.ok:
         return answer.body
-    name, text = msgspec.msgpack.decode(answer.body, type=tuple[str, str])
+    try:
+        name, text = msgspec.msgpack.decode(answer.body, type=tuple[str, str])
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise AskFailed(f"the answer can't be understood: {error}") from error
     kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, errors.TenureError) and kind is not Backlogged:
         raise kind(text)

@@ -80,6 +80,8 @@ class NodeInfo(Struct, frozen=True):
     """Has it heard that all nodes are to go (see `orders`)? None: its version hears nothing of that."""
     spawned_by: str = ""
     """What the command said that started it (see `tenure.jobs.spawning`). Empty: nothing, or its version can't tell."""
+    parked: dict[int, str] = {}
+    """The partitions that stand still on it for an error that nobody expected, and why (see `bulkhead`)."""
 
 
 class Assignment(Struct, frozen=True):
@@ -134,7 +136,7 @@ def is_settled(node: NodeInfo, published: Assignment, ownership: Ownership, node
     """Does this node serve what it is to serve, and will it stay so as long as nobody comes or goes?"""
     owners = assign(published.owners, ownership, nodes)
     mine = {partition for partition, owner in enumerate(owners) if owner == node.id}
-    return owners == published.owners and mine <= {*node.owned, *node.lost}
+    return owners == published.owners and mine <= {*node.owned, *node.lost, *node.parked}
 
 
 def _fit(nodes: list[NodeInfo], partition: int) -> list[NodeInfo]:

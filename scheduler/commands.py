@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tenure.scheduler.activities_wire import Activity
+from tenure.scheduler.journal import TenureOver
 from tenure.scheduler.live import Live
 from tenure.scheduler.sightings import Question, application_of
 from tenure.scheduler.wire import DeadLetter, Envelope, JobRecord, Kind, Status
@@ -41,7 +42,9 @@ def run(tenure: "Tenure", envelope: Envelope) -> None:
         return
     try:
         operation(tenure, envelope, arguments)
-    except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
+    except TenureOver:
+        raise
+    except Exception as error:  # noqa: BLE001  # whatever somebody asks for, the partition goes on
         tenure.turns.draft.answer_error(envelope, "AskFailed", f"wrong arguments: {arguments!r:.200}: {error!r}")
 
 

@@ -6,7 +6,7 @@ be stale or miss what is there, conditional writes are not fooled.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
@@ -16,6 +16,7 @@ from tenure.scheduler import commands
 from tenure.scheduler.errors import Undecodable, UnreadableFormat, WrongType
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.live import Live
+from tenure.scheduler.texts import told
 from tenure.scheduler.wire import EMPTY, Definition, Envelope, Failure, JobRecord, Kind, Status, decode
 
 if TYPE_CHECKING:
@@ -239,11 +240,14 @@ class Definitions:
         if live.stuck or definition.version != live.type.version:
             return  # an older one is for `upgrade`
         try:
-            live.type.initial(msgspec.msgpack.decode(definition.parameters))
-        except WrongType as error:
+            live.type.initial(msgspec.msgpack.decode(definition.parameters, type=dict[str, Any]))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  # a job's own checks may raise anything
+            text = told(error) if isinstance(error, WrongType) else f"WrongType: its parameters: {told(error)}"
             live.status = Status.FAILED
-            live.failure = Failure(f"WrongType: {error}", "", "started", 0, self.host.now_ms())
-            self.host.report(f"job {live.id!r} does not start: {error}")
+            live.failure = Failure(text, "", "started", 0, self.host.now_ms())
+            self.host.report(f"job {live.id!r} does not start: {text.removeprefix('WrongType: ')}")
 
     def _bury(self, live: Live, definition: Definition) -> None:
         turns = self.tenure.turns

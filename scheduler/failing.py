@@ -14,11 +14,12 @@ from tenure.scheduler.wire import Envelope, Failure, Kind, Status
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
 
-__all__ = ["RAISED", "Failing"]
+__all__ = ["ENDS", "Failing"]
 
 TRACEBACK_CHARS_MAX = 8000
-RAISED = (Exception, SystemExit, BaseExceptionGroup)
-"""What is caught of what a turn raises (see `Failing.raised`)."""
+ENDS = (KeyboardInterrupt, trio.Cancelled)
+"""What goes on up when it comes out of a handler: all else that one raises is its turn's failure, whatever it derives
+from. (A cancelled asyncio task, say, is no `Exception`.)"""
 
 
 class Failing:
@@ -32,9 +33,11 @@ class Failing:
 
         What is no failure goes on up: that the turn was cancelled, and what ends the process.
         """
+        if isinstance(error, ENDS):
+            raise error
         if isinstance(error, BaseExceptionGroup):
             cancelled, others = error.split(trio.Cancelled)
-            if others is not None and others.split((Exception, SystemExit))[1] is not None:
+            if others is not None and others.split(KeyboardInterrupt)[0] is not None:
                 raise error
             if cancelled is not None:
                 if others is not None:
@@ -64,6 +67,7 @@ class Failing:
             now_ms,
             retry_ms,
         )
+        self._log(live, live.failure)
         draft = self.turns.draft
         draft.changed[live.id] = draft.uncarried[live.id] = draft.recounted[live.id] = live
         draft.wanted = True
@@ -71,6 +75,12 @@ class Failing:
             self.give_up(live, envelope)
         else:
             self.tenure.alarms.retry(live, live.failure)
+
+    def _log(self, live: Live, failure: Failure) -> None:
+        again = f", tried again in {(failure.retry_ms - failure.at_ms) / 1000:g} s" if failure.retry_ms else ""
+        attempt = f"attempt {failure.attempts} of {live.type.retry.attempts_max}"
+        text = f"job {live.id!r} ({live.type_name}): {attempt} at {failure.event} failed{again}: {failure.error}"
+        self.host.failure_log.tell(text, failure.traceback)
 
     def give_up(self, live: Live, envelope: Envelope) -> None:
         """The first entry of its queue was tried often enough: the job has failed, unless it is to go anyway."""

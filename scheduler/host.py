@@ -1,6 +1,7 @@
 """What a tenure gets from its node."""
 
 import itertools
+import traceback
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from tenure.scheduler.activities_port import Launcher
+from tenure.scheduler.failure_log import FailureLog
 from tenure.scheduler.formats import Formats
 from tenure.scheduler.grid.port import Grid
 from tenure.scheduler.jobtype import JobType, Registry, unpickled_type
@@ -39,6 +41,18 @@ def _log(text: str) -> None:
     structlog.get_logger("tenure").warning(text)
 
 
+def _log_failure(text: str, traceback: str) -> None:
+    import structlog
+
+    structlog.get_logger("tenure").warning(text, exception=traceback)
+
+
+def _log_error(text: str, error: BaseException) -> None:
+    import structlog
+
+    structlog.get_logger("tenure").error(text, exception="".join(traceback.format_exception(error))[-8000:])
+
+
 @dataclass
 class Host:
     """Grid, clock, settings and names: passed in, never reached for."""
@@ -55,6 +69,10 @@ class Host:
     random: Random = field(default_factory=Random)
     report: Callable[[str], None] = _log
     """For what an operator must see."""
+    log_failure: Callable[[str, str], None] = _log_failure
+    """For attempts that have failed: a sentence, and the traceback."""
+    log_error: Callable[[str, BaseException], None] = _log_error
+    """For errors that nobody expected: what stands still for them, and the error."""
     launchers: Mapping[str, Launcher] = field(default_factory=dict)
     """What runs activities here, by kind."""
     cpu_s: Callable[[], float] = lambda: 0.0
@@ -84,6 +102,7 @@ class Host:
         self._pickled: dict[bytes, JobType] = {}
         self.snapshots = Desk()
         self.precedence = Precedence()
+        self.failure_log = FailureLog(lambda text, traceback: self.log_failure(text, traceback))
 
     def turns_are_awaited(self) -> bool:
         """Are there jobs that could run, but for the turns that run already?"""
@@ -129,7 +148,9 @@ class Host:
         if found is None:
             try:
                 found = self._pickled[record.pickled] = unpickled_type(record.type, record.pickled)
-            except Exception as error:  # noqa: BLE001  # a pickle may raise anything; the reason is kept for people
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001  # a pickle may raise anything; the reason is kept for people
                 return (
                     None,
                     f"its pickled callable can't be loaded on node {self.node}: {told(error)}",

@@ -1,13 +1,18 @@
 """A partition's images: written at a committed position, beside the commits; what each replaces is cleared."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-from tenure.scheduler.errors import Undecodable, UnreadableFormat
+import trio
+
+from tenure.scheduler.bulkhead import Pauses
+from tenure.scheduler.errors import Final, Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import Map
 from tenure.scheduler.image import Frozen, checksum_of
 from tenure.scheduler.journal import Journal, TenureOver
 from tenure.scheduler.keys import chunk_key, journal_key, split_chunk_key
+from tenure.scheduler.texts import told
 from tenure.scheduler.wire import Head, ImageRef, Record, RecordKind, decode
 
 __all__ = ["Imaging", "write_chunks"]
@@ -19,7 +24,8 @@ GOLDEN = (5**0.5 - 1) / 2
 class Imaging:
     """How one tenure writes images of its partition. There is one for each open journal."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, log_error: Callable[[str, BaseException], None] | None = None) -> None:
+        self._log_error, self._pauses, self._not_before_s = log_error, Pauses(), -math.inf
         self.journal, self.grid = journal, journal.grid
         self.partition, self.settings = journal.partition, journal.settings
         # Partitions that were opened together, under an even load, would all write theirs in the same second.
@@ -32,7 +38,7 @@ class Imaging:
 
     def is_due(self) -> bool:
         """Has the journal outgrown its image, and is none being written?"""
-        if self._is_writing:
+        if self._is_writing or trio.current_time() < self._not_before_s:
             return False
         journal, settings = self.journal, self.settings
         last_bytes = journal.head.image.size_bytes if journal.head.image is not None else 0
@@ -48,6 +54,15 @@ class Imaging:
     async def _write_one(self) -> None:
         try:
             await self.write()
+        except (TenureOver, Final):
+            raise
+        except Exception as error:
+            if self._log_error is None:
+                raise
+            pause_s = self._pauses.next_s()  # the journal is whole without it; it only grows meanwhile
+            self._not_before_s = trio.current_time() + pause_s
+            what = f"partition {self.partition}: no image could be written, tried again in {pause_s:g} s: {told(error)}"
+            self._log_error(what, error)
         finally:
             self._is_writing = False
 

@@ -142,7 +142,9 @@ class JobType:
                 upgraded = self.upgrade(cast(dict[str, Any], _decode(state)), version)
                 state = _encode(upgraded)
             return self._decode_state(state)
-        except Exception as error:  # an `upgrade` hook may raise anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # an `upgrade` hook may raise anything
             raise Undecodable(
                 f"the state (version {version}) can't be read by job type {self.name!r} version {self.version}: {error}"
             ) from error

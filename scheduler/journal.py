@@ -29,6 +29,8 @@ from tenure.scheduler.wire import Head, ImageRef, Record, RecordKind, decode, en
 __all__ = ["Journal", "TenureOver"]
 
 READ_FIRST, READ_AHEAD = 8, 32
+NOTED_BYTES_MAX = 512
+"""So much of what an error came of is kept with it."""
 LARGE_BYTES = 128 * 1024
 """A node reads few images at once that are larger: see `Host.large_images`."""
 
@@ -195,10 +197,14 @@ class Journal:
             self.damaged_at = self.slot
             self._step_over(stored)
             return
-        if self._chains(record):
-            self._add(record, stored)
-        else:
-            self._pass_over(record, stored)
+        try:
+            if self._chains(record):
+                self._add(record, stored)
+            else:
+                self._pass_over(record, stored)
+        except Exception as error:
+            error.add_note(f"journal slot {self.slot} of partition {self.partition}: {stored[:NOTED_BYTES_MAX].hex()}")
+            raise
         self.seen.add(record.id)
 
     def _pass_over(self, record: Record, stored: bytes) -> None:

@@ -4,13 +4,14 @@ beat ──► who is there? ──► assignment (one value, compare-and-set) �
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 import trio
 
 from tenure.scheduler.assignment import ASSIGNMENT, Assignment, NodeInfo, assign, runs_all
+from tenure.scheduler.bulkhead import Bulkhead, cause_of
 from tenure.scheduler.cluster import Cluster
 from tenure.scheduler.errors import TenureError, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
@@ -67,6 +68,7 @@ class Node:
         """All nodes are to go: autoscalers change nothing."""
         self.told_to_leave = trio.Event()
         """Somebody wants this node to go (see `tenure.scheduler.orders`)."""
+        self.bulkhead = Bulkhead(host.now_ms, host.log_error)
         self.refused: UnreadableFormat | None = None
         """Why this node can't stay."""
         self.presence = Presence(self, name, pid, neighbours)
@@ -98,7 +100,7 @@ class Node:
         """
         async with self._listening(self), trio.open_nursery() as nursery:
             self._nursery = nursery
-            nursery.start_soon(self.host.precedence.run)
+            self.start(self._keep_on, "letting openings go first", self.host.precedence.run)
             await nursery.start(self.presence.run)
             task_status.started()
             await self._follow()
@@ -212,13 +214,17 @@ class Node:
         while not (self.leaving and not self._serving and self._is_handed_over()):
             self._look = trio.Event()
             try:
-                await self._see()
-                await self._settle_assignment()
-            except GridError:
-                pass
-            if self._belongs():
-                self._apply()
-                self._mind_strange_jobs()
+                try:
+                    await self._see()
+                    await self._settle_assignment()
+                except GridError:
+                    pass
+                if self._belongs():
+                    self._apply()
+                    self._mind_strange_jobs()
+            except Exception as error:  # noqa: BLE001  # one odd entry must not end all nodes
+                with trio.move_on_after(self.bulkhead.met("a look at the cluster", error)):
+                    await self._look.wait()
             await self._rest()
         self._drained.set()
 
@@ -330,7 +336,22 @@ class Node:
     def start(self, task: Callable[..., Any], *args: Any) -> None:
         """Run for as long as this node, or until it ends by itself."""
         assert self._nursery is not None
-        self._nursery.start_soon(task, *args)
+        self._nursery.start_soon(self._guarded, task, *args)
+
+    async def _guarded(self, task: Callable[..., Any], *args: Any) -> None:
+        name = getattr(task, "__qualname__", repr(task))
+        try:
+            await task(*args)
+        except BaseException as error:  # noqa: BLE001  # what is the process's goes on up
+            self.bulkhead.met(name, cause_of(error))
+
+    async def _keep_on(self, what: str, task: Callable[[], Awaitable[Any]]) -> None:
+        """What must not end as long as the node lives."""
+        while True:
+            try:
+                await task()
+            except Exception as error:  # noqa: BLE001
+                await trio.sleep(self.bulkhead.met(what, error))
 
     def ended(self, partition: int) -> None:
         """A serving has ended."""

@@ -42,8 +42,8 @@ class Presence:
         seen = False
         while True:
             self._beat += 1
-            self._meter.measure()
             try:
+                self._meter.measure()
                 await self.grid.set(Map.NODES, 0, self._key, encode(self.info()), ttl_s=ttl_s)
                 self._beaten(trio.current_time())
                 if not seen:
@@ -51,6 +51,8 @@ class Presence:
                     task_status.started()
             except GridError:
                 pass
+            except Exception as error:  # noqa: BLE001  # others would take the node for dead; and it serves
+                self.node.bulkhead.met("a heartbeat", error)
             await trio.sleep(self.settings.heartbeat_s)
 
     def _beaten(self, now_s: float) -> None:
@@ -84,6 +86,7 @@ class Presence:
             reads=self.host.formats.reads,
             rules=RULES,
             version=self.host.version,
+            parked=self.node.bulkhead.shown(),
             place=next((launcher.place for launcher in self.host.launchers.values()), ""),
             unfit=tuple(self.host.unfit),
             cuts=True,

@@ -7,6 +7,7 @@ import trio
 
 from tenure.scheduler.live import Live
 from tenure.scheduler.snapshots.schedule import BUILT_IN
+from tenure.scheduler.turnid import turn_id
 
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
@@ -59,7 +60,11 @@ class Running:
                 elif live.type.is_async:
                     tasks += self._start_run_loop(live)
                 else:
-                    self.turns.run_plain(live)
+                    try:
+                        self.turns.run_plain(live)
+                    except Exception as error:
+                        _note(error, live)
+                        raise
                     if live.may_run() and live.queue:
                         self.lives.ready(live)
                     else:
@@ -85,7 +90,11 @@ class Running:
                 async with self._one_of_the_turns(live):
                     self._queued_scopes.discard(scope)
                     self._scopes.add(scope)
-                    await self.turns.run_loop(live)
+                    try:
+                        await self.turns.run_loop(live)
+                    except Exception as error:
+                        _note(error, live)
+                        raise
             finally:
                 self._queued_scopes.discard(scope)
                 self._scopes.discard(scope)
@@ -129,3 +138,12 @@ class Running:
             live.stuck = ""
             self.lives.ready(live)
         self._over_outbox.clear()
+
+
+def _note(error: Exception, live: Live) -> None:
+    """What was in hand as the engine itself failed (a handler's errors do not come here)."""
+    first = ""
+    if live.queue:
+        envelope = live.queue[0]
+        first = f" at {turn_id(live.id, live.generation, envelope)}: {bytes(envelope.body)[:512].hex()}"
+    error.add_note(f"job {live.id!r}{first}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from tenure.scheduler.errors import Backlogged, ClientClosed, ClusterReplaced, UnreadableFormat
+from tenure.scheduler.errors import Backlogged, ClientClosed, ClusterReplaced, Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.outlanes import Action, OutLane, Step, Ticket
 from tenure.scheduler.topic import Topic
@@ -182,7 +182,7 @@ class Sending:
                 lane.begun(watermark, self.now_ms(), begun_s, formation, incarnation)
             else:
                 self._tell(lane.give_up())
-        except GridError:
+        except (GridError, Undecodable, UnreadableFormat):  # a damaged watermark: nobody knows where to begin
             if step.action is Action.WRITE:
                 lane.unsure()
             return False

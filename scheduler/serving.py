@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from tenure.scheduler.errors import Final, UnreadableFormat
+from tenure.scheduler.bulkhead import cause_of
+from tenure.scheduler.errors import Final, PartitionLost, UnreadableFormat
 from tenure.scheduler.handoffs import Bell
 from tenure.scheduler.heard import Heard
 from tenure.scheduler.journal import Journal, TenureOver
@@ -29,12 +30,13 @@ class Serving:
         self.ended = trio.Event()
         self.journal: Journal | None = None
         self._successor: str | None = None
+        self._closed = trio.Event()
         self._opening = trio.CancelScope()
-        self._attempt = 0
 
     def close(self, successor: str) -> None:
         """Hand over."""
         self._successor = successor
+        self._closed.set()
         self._opening.cancel()
         if (tenure := self.node.tenures.get(self.partition)) is not None:
             tenure.close(successor)
@@ -64,16 +66,26 @@ class Serving:
         )
         try:
             await self._serve_once(journal)
-        except TenureOver:
-            await trio.sleep(host.random.random() * host.settings.retry_pause_max_s)
-        except UnreadableFormat as error:
+        except BaseException as error:  # noqa: BLE001  # what is the process's goes on up
+            pause_s = self._pause_after(cause_of(error))
+            node.tenures.pop(self.partition, None)
+            with trio.move_on_after(pause_s):
+                await self._closed.wait()  # whoever is to go does not wait for a pause to end
+
+    def _pause_after(self, error: BaseException) -> float:
+        """How it ended, and so how long to wait before it begins again."""
+        host, node = self.host, self.node
+        if isinstance(error, TenureOver):
+            return host.random.random() * host.settings.retry_pause_max_s
+        if isinstance(error, UnreadableFormat):
             self._park(error)
-            await trio.sleep(host.settings.lost_after_s)
-        except Final as error:
+            return host.settings.lost_after_s
+        if isinstance(error, PartitionLost):
             if self.partition not in node.lost:
                 host.report(str(error))
             node.lost[self.partition] = str(error)
-            await trio.sleep(host.settings.lost_after_s)
+            return host.settings.lost_after_s
+        return node.bulkhead.park(self.partition, error)
 
     async def _serve_once(self, journal: Journal) -> None:
         node = self.node
@@ -86,6 +98,7 @@ class Serving:
             node.lost.pop(self.partition, None)
             tenure = node.tenures[self.partition] = Tenure(self.host, journal)
             node.heard.pop(self.partition, None)
+            node.bulkhead.opened(self.partition)
             if self._successor is not None:
                 tenure.close(self._successor)
             await tenure.run(crashed=not journal.closed_before, heard=heard)

@@ -20,6 +20,7 @@ from tenure.scheduler.inlanes import PROOF
 from tenure.scheduler.keys import is_partition_sender, partition_of_sender, split_slot_key
 from tenure.scheduler.live import Live
 from tenure.scheduler.quiet import CONTROLLERS, EVERY, Sighting, Waiting
+from tenure.scheduler.texts import told
 from tenure.scheduler.timers import without_due
 from tenure.scheduler.wire import Envelope, JobRecord, Kind, Status
 
@@ -72,6 +73,7 @@ class Sightings:
         self.tenure, self.host, self.partition = tenure, tenure.host, tenure.partition
         self.closed = tenure.taking.closed
         self._ready: list[tuple[Envelope, Question, bool]] = []
+        self._failed_of = ""
 
     # -- questions --------------------------------------------------------------------------------
 
@@ -105,6 +107,10 @@ class Sightings:
                 self.closed[question.application] = Closed(accepted)
         except GridError:
             pass  # asked again
+        except Exception as error:  # noqa: BLE001  # who asks hears that nothing was swept
+            if self._failed_of != (text := told(error)):
+                self._failed_of = text
+                self.host.log_error(f"partition {self.partition}: a look for what waits failed: {text}", error)
         self._ready.append((envelope, question, is_swept))
         self.tenure.wake()
 

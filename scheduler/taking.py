@@ -93,9 +93,14 @@ class Taking:
                 messages += len(batch)
                 self._slots += 1
                 size_bytes += len(slot.value)
-                for index, envelope in enumerate(batch):
-                    envelope.slot, envelope.index = slot.key, index
-                    self.deliver(envelope)
+                index = 0
+                try:
+                    for index, envelope in enumerate(batch):
+                        envelope.slot, envelope.index = slot.key, index
+                        self.deliver(envelope)
+                except Exception as error:
+                    error.add_note(f"slot {slot.key.hex()}, message {index}: {slot.value[:512].hex()}")
+                    raise
             else:
                 if last is None:
                     last = sender

@@ -7,7 +7,7 @@ A single loop does this; only async turns and the courier run beside it. It ends
 the journal says that another tenure has begun; then everything in memory is forgotten.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
@@ -15,11 +15,13 @@ import trio
 from tenure.scheduler.activities_changes import ActivityChanges
 from tenure.scheduler.activities_supervisor import Supervisor
 from tenure.scheduler.alarms import Alarms
+from tenure.scheduler.bulkhead import Pauses
 from tenure.scheduler.courier import Courier
 from tenure.scheduler.cutting import Cutting
 from tenure.scheduler.dead_letters import DeadLetters
 from tenure.scheduler.definitions import Definitions
 from tenure.scheduler.draft import Draft
+from tenure.scheduler.errors import Final
 from tenure.scheduler.failing import Failing
 from tenure.scheduler.forgetting import Forgetting
 from tenure.scheduler.grid.port import Map
@@ -35,6 +37,7 @@ from tenure.scheduler.stopping import Stopping
 from tenure.scheduler.suspicion import Suspicion
 from tenure.scheduler.sweeping import Sweeping
 from tenure.scheduler.taking import Taking
+from tenure.scheduler.texts import told
 from tenure.scheduler.turns import Turns
 from tenure.scheduler.wire import Envelope, Kind, Record, RecordKind, Status
 
@@ -67,7 +70,7 @@ class Tenure:
         self.failing = Failing(self)
         self.dead_letters = DeadLetters(self)
         self.stopping = Stopping(self)
-        self.images = Imaging(journal)
+        self.images = Imaging(journal, lambda text, error: self.host.log_error(text, error))
         self._wake = trio.Event()
         self._closing: str | None = None
         self._draining = trio.CancelScope()
@@ -136,8 +139,8 @@ class Tenure:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self.courier.run)
-            nursery.start_soon(self.sweeping.run)
-            nursery.start_soon(self.definitions.sweeps)
+            nursery.start_soon(self._keep_on, "the sweep of the inbox", self.sweeping.run)
+            nursery.start_soon(self._keep_on, "the sweep of the definitions", self.definitions.sweeps)
             self.supervisor.begin()
             self.cutting.begin()
             self.stopping.begin()
@@ -269,6 +272,22 @@ class Tenure:
     def is_passed(self, key: bytes) -> bool:
         """Is this slot below the committed cursors?"""
         return is_passed(key, self.state.cursors, self.state.watermark, self.host.incarnation)
+
+    async def _keep_on(self, what: str, task: Callable[[], Awaitable[Any]]) -> None:
+        """What only looks for what was missed may fail, and goes on after a pause: nobody else need stop for that."""
+        pauses, told_of = Pauses(), ""
+        while True:
+            try:
+                await task()
+                return
+            except (TenureOver, Final):
+                raise
+            except Exception as error:  # noqa: BLE001
+                pause_s = pauses.next_s()
+                if told_of != (told_of := told(error)):
+                    text = f"partition {self.partition}: {what} failed, and goes on in {pause_s:g} s: {told_of}"
+                    self.host.log_error(text, error)
+                await trio.sleep(pause_s)
 
     def start(self, task: Callable[..., Any], *args: Any) -> None:
         """Run beside the loop, for as long as this tenure."""

@@ -17,7 +17,7 @@ from tenure.scheduler.activities_wire import ActivityEvent
 from tenure.scheduler.context import Context
 from tenure.scheduler.draft import Draft
 from tenure.scheduler.errors import StateTooLarge, TenureError, TooLarge, WrongType
-from tenure.scheduler.failing import RAISED
+from tenure.scheduler.failing import ENDS
 from tenure.scheduler.fences import Fences
 from tenure.scheduler.jobtype import JobType
 from tenure.scheduler.keys import checked_address, checked_id, partition_of
@@ -86,7 +86,7 @@ class Turns:
                 result = self._call(live, type, ctx, envelope)
                 state = type.dump(live.instance)
                 answer = self._result(live, envelope, state, result)
-            except RAISED as error:
+            except BaseException as error:  # noqa: BLE001  # handed on: see there what is a failure
                 self.tenure.failing.raised(live, envelope, error)
             else:
                 self._succeed(live, envelope, ctx, state, answer)
@@ -154,7 +154,7 @@ class Turns:
             answer = self._result(live, envelope, state, result)
             if ctx._wishes is not None:
                 self.tenure.activity_changes.check(live, ctx._wishes)
-        except RAISED as error:
+        except BaseException as error:  # noqa: BLE001  # handed on: see there what is a failure
             self.tenure.failing.raised(live, envelope, error)
         else:
             self._succeed(live, envelope, ctx, state, answer)
@@ -202,7 +202,9 @@ class Turns:
             return True
         try:
             live.type.decode_message(envelope.body)
-        except Exception as error:  # noqa: BLE001  # a message type's own checks may raise anything
+        except ENDS:
+            raise
+        except BaseException as error:  # noqa: BLE001  # a message type's own checks may raise anything
             self.done(live, envelope)
             self.tenure.dead_letters.bury(envelope, "WrongType", f"job type {live.type_name!r} can't take it: {error}")
             return False

@@ -5,6 +5,7 @@ ends know it by conditional writes alone: a read may say that there is none, and
 one whose messages nobody takes.
 """
 
+from tenure.scheduler.errors import Undecodable
 from tenure.scheduler.grid.port import Grid, Map
 from tenure.scheduler.keys import WATERMARK
 from tenure.scheduler.wire import decode, encode
@@ -22,7 +23,12 @@ async def announce(grid: Grid, partition: int, watermark: int) -> int | None:
     there = await grid.put_if_absent(Map.HEADS, partition, WATERMARK, encode(watermark))
     if there is None:
         return watermark
-    highest = max(watermark, decode(there, int))
+    try:
+        highest = max(watermark, decode(there, int))
+    except Undecodable:
+        if not watermark:
+            raise
+        highest = watermark  # the owner's: what was announced before, and is not journaled, has killed no lane
     # "Taken" may be an old answer. A conditional write is not: it holds only while this is what is there.
     if await grid.replace_if_same(Map.HEADS, partition, WATERMARK, there, encode(highest)):
         return highest

@@ -62,7 +62,7 @@ def decode(stored: bytes, type: type[T]) -> T:
         )
     try:
         return format.decode(memoryview(stored)[2:], type)  # type: ignore[no-any-return]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise Undecodable(f"not a stored {type.__name__}: {error}") from error
 
 

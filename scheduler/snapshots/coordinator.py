@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tenure.scheduler.assignment import NODE_PREFIX, NodeInfo
 from tenure.scheduler.cluster import MARKER, Cluster, find
-from tenure.scheduler.errors import TenureError
+from tenure.scheduler.errors import TenureError, Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.snapshots.catalog import Catalog
 from tenure.scheduler.snapshots.errors import SnapshotDamaged, SnapshotFailed, SnapshotUnderWay, one_of_them
@@ -214,7 +214,11 @@ class _Coordinator:
             async for page in self.grid.scan(Map.NODES, 0):
                 for entry in page:
                     if entry.key.startswith(NODE_PREFIX):
-                        _check(decode(entry.value, NodeInfo))
+                        try:
+                            node = decode(entry.value, NodeInfo)
+                        except (Undecodable, UnreadableFormat):
+                            continue  # no node's: all versions say what they are in the first format
+                        _check(node)
         except GridError as error:
             raise _AttemptFailed(f"the members do not answer: {error}") from error
 
@@ -394,6 +398,9 @@ def _check(node: NodeInfo) -> None:
         raise _AttemptFailed(
             f"partition {node.lost[0]} is lost: its jobs would be missing. Go on without them, or restore", final=True
         )
+    if node.parked:
+        partition, why = min(node.parked.items())
+        raise _AttemptFailed(f"partition {partition} is parked on node {node.id}: {why}")
     if not node.cuts:
         raise _AttemptFailed(f"node {node.id} runs a version that takes no snapshots: upgrade it first")
 

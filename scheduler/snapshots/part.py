@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from tenure.scheduler.errors import TenureError, TryAgain
+from tenure.scheduler.errors import TenureError, TryAgain, Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.image import Frozen
 from tenure.scheduler.snapshots.desk import Base, Desk
@@ -73,7 +73,10 @@ async def _stand_in(tenure: "Tenure", capture: "Capture") -> None:
         except GridError:
             attempt += 1
             await tenure.journal.pause(attempt)
-    cut = decode(there, Cut) if there is not None else None
+    try:
+        cut = decode(there, Cut) if there is not None else None
+    except (Undecodable, UnreadableFormat):
+        cut = None  # nobody can make anything of it: this attempt has failed
     if cut is None or cut.number < capture.number or not (cut.part or cut.failure):
         failure = f"partition {tenure.partition} has got another owner before its part was written"
         await _tell(tenure, Cut(capture.number, failure=failure))
@@ -271,8 +274,8 @@ class _Writer:
                 stored = await self.grid.get(Map.HEADS, self.partition, CHANNEL)
                 if stored is not None and (channel := decode(stored, Channel)).number == self.capture.number:
                     return channel.ends
-            except GridError:
-                pass
+            except (GridError, Undecodable, UnreadableFormat):
+                pass  # what can't be read is as if it had not come yet
             attempt += 1
             await self.tenure.journal.pause(attempt)
 

@@ -230,6 +230,11 @@ def _partitions(rows: list[dict[str, Any]]) -> Verdict:
     found = {state: [row["partition"] for row in rows if row["state"] == state] for state in NOT_OPEN}
     if not any(found.values()):
         return Verdict("owners", GOOD, f"all {len(rows)} partitions are open")
+    if stopped := [row for row in rows if "error" in row]:
+        those = [row["partition"] for row in stopped]
+        why = next((row["error"] for row in stopped if row["error"]), "its node's log says why")
+        finding = f"partitions {_some(those)} are parked for an error that nobody expected, and tried again: {why}"
+        return Verdict("owners", BAD, finding, "Its log has the traceback: report it, or start a mended version.")
     shown = "; ".join(f"partitions {_some(those)} {NOT_OPEN[state][0]}" for state, those in found.items() if those)
     worst = next(state for state, those in found.items() if those)
     return Verdict("owners", BAD, shown, NOT_OPEN[worst][1])

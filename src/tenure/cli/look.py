@@ -71,6 +71,9 @@ def partitions(*, connection: Connection = USUAL_CONNECTION) -> int:
         columns = ("partition", "state", "node", "epoch", "slot", "jobs", "waiting", "outbox", "lanes", "dead_letters")
         titles = [column.replace("_", " ") for column in columns]
         print_table(titles, ([row.get(column, "") for column in columns] for row in rows))
+        for row in rows:
+            if row.get("error"):
+                print(f"Partition {row['partition']} is parked on node {row['node']}: {row['error']}")
     return Exit.DONE if all(row["state"] == "open" for row in rows) else Exit.FAILED
 
 

@@ -144,7 +144,12 @@ def describe(id: str, /, *, connection: Connection = USUAL_CONNECTION) -> int:
         async with connected(connection) as client:
             return await client.directory.describe(id)
 
-    print_value(_run(run), json=connection.json)
+    found, traceback = _run(run), ""
+    if not connection.json and found.get("failure"):
+        traceback = found["failure"].pop("traceback", "")
+    print_value(found, json=connection.json)
+    if traceback:
+        print(traceback.rstrip())  # its lines are for people to read
     return Exit.DONE
 
 

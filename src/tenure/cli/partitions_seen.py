@@ -13,16 +13,22 @@ __all__ = ["look_at_partitions"]
 
 
 async def look_at_partitions(client: GridClient, *, timeout_s: float) -> list[dict[str, Any]]:
-    """A row for each partition, with its `state`: open, lost, parked (its node can't read what is in it) or silent."""
+    """A row for each partition, with its `state`: open, lost, parked or silent.
+
+    Parked: its node can't read what is in it, or met an error there that nobody expected; `error` says which."""
     nodes = await live_nodes(client.grid)
     lost = {partition: node.id for node in nodes for partition in node.lost}
     unfit = {partition: node.id for node in nodes for partition in node.unfit}
+    stopped = {partition: (node.id, why) for node in nodes for partition, why in node.parked.items()}
     count = client.partition_count
     rows: list[dict[str, Any]] = [{"partition": n, "state": "silent", "node": ""} for n in range(count)]
 
     async def look(partition: int) -> None:
         if partition in lost:
             rows[partition] |= {"state": "lost", "node": lost[partition]}
+            return
+        if partition in stopped:
+            rows[partition] |= {"state": "parked", "node": stopped[partition][0], "error": stopped[partition][1]}
             return
         try:
             status = await client.command(partition, "", {"op": "status"}, deadline_s=timeout_s if nodes else 0.5)

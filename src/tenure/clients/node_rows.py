@@ -24,6 +24,7 @@ async def node_rows(grid: "Grid") -> list[dict[str, Any]]:
             "partitions": len(node.owned) if node.id in alive else 0,
             "lost": list(node.lost),
             "unfit": list(node.unfit),
+            "parked": {str(partition): why for partition, why in node.parked.items()},
             "member": members.get(node.member, ""),
             "version": node.version,
             "reads": list(node.reads),

@@ -223,6 +223,10 @@ class _Upgrade:
     async def _check(self, info: NodeInfo, alive: list[NodeInfo]) -> None:
         if info.lost:
             raise self.stopped(f"the new node {info.id} reports {len(info.lost)} lost partitions")
+        if info.parked:
+            partition, why = min(info.parked.items())
+            count = len(info.parked)
+            raise self.stopped(f"on the new node {info.id} {count} partitions are parked ({partition}: {why})")
         few = 2 * len(alive) <= self.grid.partition_count  # there is something for each
         if info.unfit or (few and not info.owned):
             can_not = f"can't read or run all of {len(info.unfit)} partitions (its log says why)"

@@ -13,14 +13,16 @@ that were there before no more than to that one: each looks for a head itself, e
 
 import secrets
 
+import structlog
 import trio
 from msgspec.structs import replace
 
-from tenure.nodes.errors import ClusterEnded, ClusterLost, ClusterReplaced, GridGone
+from tenure.nodes.errors import ClusterEnded, ClusterLost, ClusterReplaced, GridGone, NodeError
 from tenure.scheduler.cluster import MARKER, Cluster, find_or_form, has_lost_all
 from tenure.scheduler.errors import NotDone
 from tenure.scheduler.formats import Formats
 from tenure.scheduler.grid.port import Grid, GridError, Map, OwnershipEvent, Refused
+from tenure.scheduler.texts import told
 from tenure.scheduler.wire import decode, encode
 
 __all__ = ["begin_anew", "guard", "join_cluster"]
@@ -77,7 +79,7 @@ async def guard(grid: Grid, cluster: Cluster, *, gone_after_s: float, formats: F
     def on_change(event: OwnershipEvent) -> None:
         changed.set()
 
-    answered_s, why = trio.current_time(), ""
+    answered_s, why, odd = trio.current_time(), "", ""
     async with grid.watch_ownership(on_change):
         while True:
             try:
@@ -91,6 +93,12 @@ async def guard(grid: Grid, cluster: Cluster, *, gone_after_s: float, formats: F
                 answered_s = trio.current_time()  # members are there, and too few: like them, we wait for the others
             except GridError as error:
                 why = str(error)
+            except NodeError:
+                raise
+            except Exception as error:  # noqa: BLE001  # an entry that is damaged, say, is no reason to end
+                answered_s = trio.current_time()
+                if odd != (odd := told(error)):
+                    _log().error(f"the node can't see whether this is still its cluster, and goes on: {odd}")
             if trio.current_time() - answered_s > gone_after_s:
                 raise GridGone(
                     f"No member has answered for {gone_after_s:g} s ({why}). "
@@ -121,3 +129,8 @@ def _lost(cluster: Cluster) -> str:
         f"The members of cluster {cluster.formation} have come back empty (all were stopped at the same time): "
         f"all its jobs are lost. {NEXT_STEP}"
     )
+
+
+def _log() -> structlog.typing.FilteringBoundLogger:
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger("tenure")
+    return logger

@@ -262,7 +262,7 @@ def _serves_its_share(node: Node) -> bool:
     me = node.host.node
     mine = {partition for partition, owner in enumerate(node.assignment.owners) if owner == me}
     if mine:
-        return mine <= node.tenures.keys() | node.lost.keys()
+        return mine <= node.tenures.keys() | node.lost.keys() | node.bulkhead.parked.keys()
     # Nothing yet. It may stay so: others know more job types, or there are more nodes than partitions.
     wanted = assign(node.assignment.owners, node.grid.ownership(), node.nodes.values())
     return me in node.nodes and bool(node.assignment.version) and me not in wanted

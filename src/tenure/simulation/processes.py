@@ -83,6 +83,8 @@ class NodeProcess(Process):
             settings=world.plan.settings,
             random=Random(f"{world.seed} {self.name}"),
             report=lambda text: world.trace.tell(self.name, f"reports: {text}"),
+            log_failure=lambda text, traceback: None,
+            log_error=lambda text, error: world.blame(self.name, error),
         )
         self.node = Node(host, listening, name=self.name)
         world.clocks[self.name] = self.now_ms

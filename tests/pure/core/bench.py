@@ -24,7 +24,7 @@ FORMATION = "test"
 CLIENT = b"\x01client1"
 
 
-class Kill9(BaseException):
+class Kill9(KeyboardInterrupt):
     """Raised by a handler: the end of its process."""
 
 

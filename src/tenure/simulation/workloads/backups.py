@@ -109,6 +109,8 @@ class Backups(Transfers):
             formed.incarnation,
             random=Random(f"{self.world.seed} restored"),
             report=lambda text: None,
+            log_failure=lambda text, traceback: None,
+            log_error=lambda text, error: self.world.blame("restored", error),
         )
         await Node(host, listening, name="restored").run()
 
