@@ -1,8 +1,9 @@
 """From what jobs should be (the `jobs` map) to what they are (the journal).
 
-Events and sweeps show definitions; the tenure reconciles. A job is created only from a definition that was
-proved to be current, and a message is called undeliverable only when its absence was proved: reads may
-be stale or miss what is there, conditional writes are not fooled.
+Events and sweeps show definitions; the tenure reconciles. It acts on none that was merely seen: a job is made,
+paused, resumed or removed only when a conditional write has proved that its definition is current, and that backups
+have it. What is read may be stale or missing, and what an event tells of may be lost with its member. A message is
+called undeliverable only when its job's absence was proved. The rules are those of `tests/models/definitions_model.py`.
 """
 
 from collections import deque
@@ -39,16 +40,21 @@ class Definitions:
     def __init__(self, tenure: "Tenure") -> None:
         self.tenure, self.host, self.partition = tenure, tenure.host, tenure.partition
         self._encode = tenure.host.formats.encode
-        self._seen: dict[str, Definition] = {}
+        self._seen: dict[str, tuple[Definition, bytes | None]] = {}
+        """With its very bytes, if it was seen in the map."""
         self._current: list[tuple[str, Definition]] = []
-        """Proved to be current at some moment since the look-up began."""
+        """Proved to be current at some moment since a look-up began, of jobs that were not known here."""
+        self._proved: list[tuple[str, Definition]] = []
+        """The same, of jobs that were."""
+        self._proving: dict[str, None] = {}
+        """Jobs whose definition is being proved, as what was seen differs from their record."""
         self._looked_up: dict[str, Definition] = {}
         """Seen, and being proved: jobs that are about to be created."""
         self._postponed: list[Envelope] = []
         """Questions about all jobs that wait for those."""
         self._after_removal: dict[str, Definition] = {}
-        self._waiting: list[tuple[Envelope, int]] = []
-        """Questions that are answered when their job has reached a revision."""
+        self._waiting: list[tuple[Envelope, int, Definition | None]] = []
+        """Questions that are answered when their job has reached a revision, and what was proved since."""
         self._soon = trio.Event()
 
     # -- what is seen -----------------------------------------------------------------------------
@@ -61,18 +67,19 @@ class Definitions:
             self.host.report(f"the definition of job {id!r} can't be read and is left alone: {error}")
             return
         seen = self._seen.get(id)
-        if seen is None or seen.revision < definition.revision:
-            self._seen[id] = definition
+        if seen is None or seen[0].revision < definition.revision:
+            self._seen[id] = definition, value
             self.tenure.wake()
 
-    def look_up(self, live: Live) -> None:
-        """Something waits for a job that is not known here: find out whether it exists."""
+    def look_up(self, live: Live, seen: bytes | None = None) -> None:
+        """Something waits for a job that is not known here: find out whether it exists. `seen`: what may be its
+        definition."""
         if not live.loading:
             live.loading = True
-            self.tenure.start(self._look_up, live.id)
+            self.tenure.start(self._look_up, live.id, seen)
 
-    async def _look_up(self, id: str) -> None:
-        definition = await self._prove(id)
+    async def _look_up(self, id: str, seen: bytes | None) -> None:
+        definition = await self._prove(id, seen)
         if definition is None:
             self._looked_up.pop(id, None)
             self.tenure.lives.of(id).loading = False
@@ -86,20 +93,34 @@ class Definitions:
         definition = await self._prove(id)
         return definition if definition is not None and definition.generation else None
 
-    async def _prove(self, id: str) -> Definition | None:
+    def _prove_soon(self, id: str, seen: bytes | None) -> None:
+        """What was seen of a job differs from its record."""
+        if id not in self._proving:
+            self._proving[id] = None
+            self.tenure.start(self._prove_seen, id, seen)
+
+    async def _prove_seen(self, id: str, seen: bytes | None) -> None:
+        definition = await self._prove(id, seen)
+        del self._proving[id]
+        if definition is not None:
+            self._proved.append((id, definition))
+        self.tenure.wake()
+
+    async def _prove(self, id: str, seen: bytes | None = None) -> Definition | None:
         """The definition as it certainly is (or was, a moment ago); a tombstone if there is none.
 
         None: it can't be read; that is reported, and its messages wait.
         """
-        proved = await self._prove_stored(id)
+        proved = await self._prove_stored(id, seen)
         return None if proved is None else proved[0]
 
-    async def _prove_stored(self, id: str) -> tuple[Definition, bytes] | None:
-        """The same, with its very bytes: another version may write the same with others."""
-        grid, key, attempt = self.host.grid, id.encode(), 0
+    async def _prove_stored(self, id: str, seen: bytes | None = None) -> tuple[Definition, bytes] | None:
+        """The same, with its very bytes: another version may write the same with others. `seen`: what they may be."""
+        grid, key, attempt, value = self.host.grid, id.encode(), 0, seen
         while True:
             try:
-                value = await grid.get(Map.JOBS, self.partition, key)
+                if value is None:
+                    value = await grid.get(Map.JOBS, self.partition, key)
                 if value is None:
                     value = await grid.put_if_absent(Map.JOBS, self.partition, key, self._encode(NEVER_WAS))
                     if value is None:
@@ -111,8 +132,10 @@ class Definitions:
             except (Undecodable, UnreadableFormat) as error:
                 self.host.report(f"the definition of job {id!r} can't be read, its messages wait: {error}")
                 return None
-            attempt += 1
-            await self.tenure.journal.pause(attempt)
+            if seen is None:
+                attempt += 1
+                await self.tenure.journal.pause(attempt)
+            seen = value = None
 
     # -- what follows -----------------------------------------------------------------------------
 
@@ -120,8 +143,12 @@ class Definitions:
         """Make jobs what their definitions say, in the draft."""
         if self._seen:
             seen, self._seen = self._seen, {}
-            for id, definition in seen.items():
-                self._reconcile_seen(id, definition)
+            for id, (definition, value) in seen.items():
+                self._reconcile_seen(id, definition, value)
+        if self._proved:
+            proved, self._proved = self._proved, []
+            for id, definition in proved:
+                self._reconcile_proved(id, definition)
         if self._current:
             current, self._current = self._current, []
             for id, definition in current:
@@ -150,32 +177,44 @@ class Definitions:
 
     def coming(self) -> list[Definition]:
         """Those that jobs may yet be made of."""
-        wanted = (*self._seen.values(), *self._looked_up.values(), *self._after_removal.values())
+        seen = (definition for definition, _ in self._seen.values())
+        wanted = (*seen, *self._looked_up.values(), *self._after_removal.values())
         return [definition for definition in wanted if definition.wanted != "removed"]
 
     def about_to_be(self, type: str) -> list[str]:
         """Jobs of this type that are about to be created."""
         return [id for id, definition in self._looked_up.items() if definition.type == type]
 
-    def _reconcile_seen(self, id: str, definition: Definition) -> None:
+    def _reconcile_seen(self, id: str, definition: Definition, value: bytes | None) -> None:
         live = self.tenure.lives.by_id.get(id)
         record = self.tenure.state.jobs.get(id)
-        if live is None and (record is None or record.revision >= definition.revision):
-            if record is None and definition.wanted != "removed":
-                self._create_soon(self.tenure.lives.of(id), definition)
-            return
+        if live is None and record is None:
+            if definition.wanted != "removed":
+                self._create_soon(self.tenure.lives.of(id), definition, value)
+        elif live is None and record is not None:
+            if _differs(record, definition):
+                self._prove_soon(id, value)
+        elif live is not None and live.exists():
+            if _differs(live, definition):
+                self._prove_soon(id, value)
+        elif live is not None and definition.wanted != "removed":
+            self._create_soon(live, definition, value)
+
+    def _reconcile_proved(self, id: str, definition: Definition) -> None:
         live = self.tenure.lives.of(id)
         if live.exists():
             self._update(live, definition)
         elif definition.wanted != "removed":
-            self._create_soon(live, definition)
+            self._create_soon(live, definition, None)  # proved while there was a job
+        self.tenure.lives.ready(live)  # to be forgotten
 
-    def _create_soon(self, live: Live, definition: Definition) -> None:
+    def _create_soon(self, live: Live, definition: Definition, value: bytes | None) -> None:
         self._looked_up[live.id] = definition
-        self.look_up(live)
+        self.look_up(live, value)
 
     def _update(self, live: Live, definition: Definition) -> None:
-        if definition.revision <= live.revision:
+        """`definition` is proved."""
+        if not _differs(live, definition):
             return
         draft = self.tenure.turns.draft
         if definition.generation > live.generation:
@@ -183,6 +222,7 @@ class Definitions:
             self._after_removal[live.id] = definition
             self.tenure.stopping.stop(live)
             return
+        is_news = definition.revision > live.revision
         live.revision = definition.revision
         draft.changed[live.id] = live
         draft.wanted = True
@@ -191,7 +231,7 @@ class Definitions:
         elif definition.wanted == "paused":
             if live.status == Status.RUNNING:
                 live.status = Status.PAUSED
-        elif live.status in (Status.PAUSED, Status.FAILED):
+        elif live.status == Status.PAUSED or (live.status == Status.FAILED and is_news):
             self.resume(live)
 
     def resume(self, live: Live) -> None:
@@ -263,7 +303,7 @@ class Definitions:
     def after_removal(self, id: str) -> None:
         """The job's old generation is gone; is there a new one already?"""
         if (definition := self._after_removal.pop(id, None)) is not None:
-            self._seen[id] = definition
+            self._seen[id] = definition, None
 
     def remove(self, live: Live) -> None:
         """The job itself wants to end: its definition must say so first, so that nobody makes it again."""
@@ -280,43 +320,49 @@ class Definitions:
             self.tenure.cutting.will_change(id, old)
             try:
                 if await self.host.grid.replace_if_same(Map.JOBS, self.partition, id.encode(), old, new):
-                    self.offer(id, new)
+                    self._proved.append((id, decode(new, Definition)))
+                    self.tenure.wake()
                     return
             except GridError:
                 attempt += 1
                 await self.tenure.journal.pause(attempt)
         if definition is not None:
-            self._seen[id] = definition
+            self._proved.append((id, definition))
             self.tenure.wake()
 
     # -- questions that wait for a revision -------------------------------------------------------
 
     def answer_when(self, envelope: Envelope, revision: int) -> None:
         """Answer once the job has reached this revision, or is gone."""
-        self._waiting.append((envelope, revision))
-        self.tenure.start(self._fetch, envelope.to, revision)
+        self.tenure.start(self._fetch, envelope, revision)
 
-    async def _fetch(self, id: str, revision: int) -> None:
-        definition = await self._prove(id)
-        if definition is not None and (id not in self._seen or self._seen[id].revision < definition.revision):
-            self._seen[id] = definition
+    async def _fetch(self, envelope: Envelope, revision: int) -> None:
+        # What the record says counts only against a definition that was proved since it was asked.
+        definition = await self._prove(envelope.to)
+        if definition is not None:
+            self._proved.append((envelope.to, definition))
+        self._waiting.append((envelope, revision, definition))
         self.tenure.wake()
 
     def _answer_reached(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for envelope, revision in waiting:
-            if self._reached(envelope.to, revision):
+        for question in waiting:
+            envelope, revision, definition = question
+            if self._reached(envelope.to, revision, definition):
                 self.tenure.turns.draft.answer_value(envelope, True)
                 self.tenure.want_commit()
             else:
-                self._waiting.append((envelope, revision))
+                self._waiting.append(question)
 
-    def _reached(self, id: str, revision: int) -> bool:
+    def _reached(self, id: str, revision: int, definition: Definition | None) -> bool:
         # No record is as good as the newest: the next message makes one from the definition, proved to be current.
         record, live = self.tenure.state.jobs.get(id), self.tenure.lives.by_id.get(id)
-        if id in self._seen or id in self._after_removal or (live is not None and live.loading):
+        if id in self._seen or id in self._proving or id in self._after_removal or (live is not None and live.loading):
             return False
-        return record is None or (record.revision >= revision and record.status != Status.STOPPING)
+        if record is None:
+            return True
+        is_behind = definition is not None and _differs(record, definition)
+        return record.revision >= revision and record.status != Status.STOPPING and not is_behind
 
     # -- the slow look ----------------------------------------------------------------------------
 
@@ -365,8 +411,19 @@ class Definitions:
             self.host.report(f"the definition of job {id!r} can't be read and is left alone: {error}")
             return
         record = self.tenure.state.jobs.get(id)
-        if (definition.wanted != "removed") if record is None else (record.revision < definition.revision):
+        if (definition.wanted != "removed") if record is None else _differs(record, definition):
             self.offer(id, value)
+
+
+def _differs(job: Live | JobRecord, definition: Definition) -> bool:
+    """Is this definition news to the job, as it stands? One that is older than what the job has reached is none."""
+    if (definition.generation, definition.revision) != (job.generation, job.revision):
+        return definition.generation >= job.generation and definition.revision > job.revision
+    if job.status == Status.STOPPING or definition.wanted == "removed":
+        return job.status != Status.STOPPING and definition.wanted == "removed"
+    if job.status == Status.PAUSED:
+        return definition.wanted == "running"
+    return job.status == Status.RUNNING and definition.wanted == "paused"
 
 
 def removed(definition: Definition) -> Definition:

@@ -426,6 +426,7 @@ async def test_a_removed_job_goes_when_its_activities_have_ended(machines: Machi
     run = await machines.one.launched()
     run.is_stubborn = stubborn
     await machines.bench.define(JOB, "importer", revision=2, wanted="removed")
+    await rest(0.1)  # its owner has proved it
     await machines.bench.publish(JOB, {"start": "late"})
     await rest(5)
     assert (JOB in opened.state.jobs) is stubborn

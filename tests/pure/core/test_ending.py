@@ -153,6 +153,7 @@ async def test_who_comes_after_one_that_failed_to_start_starts_once(bench: Bench
     assert (await described(bench))["status"] == "failed"
     # Its removal was not seen before there was a new one.
     await bench.define("a", "kept", revision=3, generation=2)
+    await rest(0.1)  # its owner has proved it
     await bench.publish("a", 5)
     assert (await bench.state_of("a"))["log"] == ["started", 5]
     assert starts == ["a/1/started", "a/2/started"]
@@ -170,11 +171,13 @@ async def test_timers_of_the_generation_before_do_not_ring_and_its_messages_are_
     await bench.publish("a", 1, 2)
     await rest(5)  # it has come due behind the turn that runs
     await bench.define("a", "timed", revision=2, wanted="paused")
+    await rest(0.1)  # its owner has proved it
     await bench.publish("a", 5)
     await rest(10)
     found = await described(bench)
     assert (found["first_waiting"]["kind"], found["waiting"], found["running"]) == (4, 2, False)
     await bench.define("a", "timed", revision=4, generation=2)
+    await rest(0.1)
     assert (await bench.state_of("a"))["log"] == ["started", 5]
     await rest(1)
     assert not first.state.mail
