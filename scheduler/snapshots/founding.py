@@ -1,9 +1,12 @@
 """Putting a restored partition in the place of what was there, by the journal's own rules.
 
-    fence: an opening behind all that is in the journal ──► image of the restored state ──► the head, of the new cluster
+    fence: an opening behind all that has ever been in the journal ──► claim the head with it
+        ──► image of the restored state ──► the head, of the new cluster
 
-Whoever owned the partition finds its next slot taken; who opens it as of the old cluster finds a head that is not
-of it. So nothing of before need be deleted for safety, and all of this may be done again after an interruption.
+The journal is cleared up to its head, so what is there does not tell how far it has come: the head does, too. The claim
+proves that it was the newest. Whoever owned the partition finds its next slot taken, its head not its own, and may
+delete only what is below the fence; who opens it as of the old cluster finds a head that is not of it. So nothing of
+before need be deleted for safety, and all of this may be done again after an interruption.
 """
 
 from collections.abc import Awaitable, Callable, Container
@@ -36,17 +39,46 @@ class Founding(Journal):
         self.hold = hold
 
     async def fence(self, at_ms: int) -> None:
-        """From now on, no earlier owner can commit."""
+        """From now on, no earlier owner can commit, nor delete what comes behind this."""
         while True:
-            self.slot, epoch = await self._end()
-            self.state = PartitionState()
+            there = await self._head_there()
+            head = _head_of(there)
+            slot, epoch = await self._end()
+            if head is not None:
+                slot, epoch = max(slot, head.first), max(epoch, head.image.epoch if head.image is not None else 0)
+            self.slot, self.state = slot, PartitionState()
             opening = Record(self.new_id(), "", RecordKind.OPENING, epoch + 1, NODE, at_ms)
             await self.hold()
-            if await self._append(opening):
+            if await self._append(opening) and await self._claim_there(there, head, opening.id):
                 return
 
+    async def _head_there(self) -> bytes | None:
+        attempt = 0
+        while True:
+            try:
+                return await self.grid.get(Map.HEADS, self.partition, HEAD)
+            except GridError:
+                attempt += 1
+                await self.pause(attempt)
+
+    async def _claim_there(self, there: bytes | None, head: Head | None, opening: str) -> bool:
+        """False: that is not the head any more; an owner of before has moved it, or the read was out of date."""
+        head = head or Head(self.formation, 0, self.slot)  # for one that is lost or damaged
+        new, attempt = encode(Head(head.formation, head.incarnation, head.first, head.image, opening)), 0
+        while True:
+            await self.hold()
+            try:
+                if there is None:
+                    is_ours = await self.grid.put_if_absent(Map.HEADS, self.partition, HEAD, new) is None
+                else:
+                    is_ours = await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, there, new)
+                return is_ours or await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, new, new)
+            except GridError:
+                attempt += 1
+                await self.pause(attempt)
+
     async def _end(self) -> tuple[int, int]:
-        """The slot behind all that is there, and the last epoch."""
+        """The slot behind all that is in the journal, and the last epoch."""
         attempt = 0
         while True:
             slot = epoch = 0
@@ -115,6 +147,13 @@ class Founding(Journal):
                     await self.pause(attempt)
         finally:
             limiter.release()
+
+
+def _head_of(stored: bytes | None) -> Head | None:
+    try:
+        return None if stored is None else decode(stored, Head)
+    except (Undecodable, UnreadableFormat):
+        return None
 
 
 def _epoch_of(stored: bytes) -> int:
