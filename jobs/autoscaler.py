@@ -67,7 +67,7 @@ class Autoscaler(Job, kw_only=True):
     node, and finds the cluster in TENURE_CLUSTER."""
     command: list[str] = []
     """Instead: a command to be run at each change, with `{nodes}` for the number that is wanted, like
-    `["kubectl", "scale", "deployment/tenure-node", "--replicas={nodes}"]`."""
+    `["kubectl", "scale", "statefulset/tenure-node", "--replicas={nodes}"]`."""
     cwd: str = ""
     """Where these run: an absolute path."""
     env: dict[str, str] = {}

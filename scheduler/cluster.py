@@ -7,6 +7,7 @@ are gone are reported as lost, not taken for new ones.
 
 import trio
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.scheduler.errors import NotDone
 from tenure.scheduler.formats import FIRST
@@ -47,15 +48,23 @@ class Cluster(Struct, frozen=True):
     """Who shuts it down with a snapshot: clients store nothing meanwhile (see `seal`)."""
     ended: str = ""
     """The snapshot that it was shut down with: it goes on where that is restored, and nowhere else."""
+    anew: bool = False
+    """Somebody has said that an empty cluster is to take the place of the one before."""
 
 
-async def find_or_form(grid: Grid, name: str, *, deadline_s: float = 30.0, retry_s: float = 0.1) -> Cluster:
-    """The cluster of this grid; formed under `name` (unique to this try) if there is none yet."""
+async def find_or_form(
+    grid: Grid, name: str, *, instead_of: Cluster | None = None, deadline_s: float = 30.0, retry_s: float = 0.1
+) -> Cluster:
+    """The cluster of this grid; formed under `name` (unique to this try) if there is none yet. `instead_of`: one
+    that was here before, and whose place it is to take."""
+    mine = Cluster(name, 1, grid.partition_count, False)
+    if instead_of is not None:
+        mine = replace(mine, incarnation=instead_of.incarnation + 1, anew=True)
     seen: Cluster | None = None
     with trio.move_on_after(deadline_s) as patience:
         while True:
             try:
-                cluster, stored = await _find_or_begin(grid, name)
+                cluster, stored = await _find_or_begin(grid, mine)
                 if cluster.formed:
                     return cluster
                 if not cluster.restoring:
@@ -97,23 +106,22 @@ async def has_lost_all(grid: Grid) -> bool:
     return True
 
 
-async def _find_or_begin(grid: Grid, name: str) -> tuple[Cluster, bytes]:
+async def _find_or_begin(grid: Grid, mine: Cluster) -> tuple[Cluster, bytes]:
     stored = await grid.get(Map.NODES, 0, MARKER)
     if stored is None:
-        mine = Cluster(name, 1, grid.partition_count, False)
         stored = await grid.put_if_absent(Map.NODES, 0, MARKER, encode(mine)) or encode(mine)
     return decode(stored, Cluster), stored
 
 
 async def _finish(grid: Grid, cluster: Cluster, stored: bytes) -> None:
     """Create the heads and say so in the marker. Whoever finds a forming unfinished goes on with it."""
-    formation, incarnation = cluster.formation, cluster.incarnation
+    formation, incarnation, anew = cluster.formation, cluster.incarnation, cluster.anew
     for partition in range(grid.partition_count):
         head = Head(cluster.formation, cluster.incarnation)
         there = await grid.put_if_absent(Map.HEADS, partition, HEAD, encode(head))
         if there is not None and (found := decode(there, Head)).formation != cluster.formation:
             # The marker was lost, the cluster was not. Heads that we made just now don't count as its heads.
-            formation, incarnation = found.formation, found.incarnation
+            formation, incarnation, anew = found.formation, found.incarnation, False
             break
-    formed = Cluster(formation, incarnation, cluster.partition_count, True, cluster.format)
+    formed = Cluster(formation, incarnation, cluster.partition_count, True, cluster.format, anew=anew)
     await grid.replace_if_same(Map.NODES, 0, MARKER, stored, encode(formed))

@@ -3,6 +3,7 @@ that a machine happens to set."""
 
 import os
 import re
+import tempfile
 
 import pytest
 
@@ -19,3 +20,5 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(plugin, "tenure")
     for name in [name for name in os.environ if FOREIGN.match(name)]:
         del os.environ[name]
+    # Which clusters there were before is nothing that tests may learn from each other, or leave behind.
+    os.environ["TENURE_NODE_STATE"] = tempfile.mkdtemp(prefix="tenure-tests-")

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.cluster
 
 SETTINGS = MemberSettings(cluster_name="node-tests", port=0, heap_initial_mib=64, heap_max_mib=256)
 WITHIN_S = 60
+COMMAND = (sys.executable, "-m", "tenure.cli")
 
 APPLICATION = """
 import tenure
@@ -266,11 +267,11 @@ async def test_a_cluster_that_comes_back_empty_is_told_and_not_taken_for_a_new_o
                 member = await start_member(settings)
                 assert await trio.to_thread.run_sync(node.ended) == 1
                 assert "come back empty" in node.why()
-                with pytest.raises(tenure.Backlogged, match="come back empty") as caught:
-                    await client.publish("a", {"n": 2}, timeout_s=8)
+                with pytest.raises(tenure.ClusterReplaced, match="come back empty") as caught:
+                    await client.publish("a", {"n": 2})
                 assert caught.value.unstored == [("a", {"n": 2})]
-                with pytest.raises(tenure.PartitionLost, match="come back empty"):
-                    await client.ask("a", {"n": 3}, timeout_s=8)
+                with pytest.raises(tenure.ClusterReplaced, match="come back empty"):
+                    await client.ask("a", {"n": 3})
         command = [sys.executable, "-m", "tenure.cli", "publish", "a", '{"n": 4}', "--cluster", cluster]
         told = await trio.run_process(command, capture_stderr=True, check=False)
         assert told.returncode == 3
@@ -281,6 +282,67 @@ async def test_a_cluster_that_comes_back_empty_is_told_and_not_taken_for_a_new_o
             assert formation in again.why()
         with running(app, "--begin-anew", cluster=cluster) as anew:
             assert (await trio.to_thread.run_sync(anew.ready))["formation"] != formation
+    finally:
+        member.kill()
+
+
+async def test_after_a_reboot_of_everything_no_new_cluster_is_formed(app: Path, tmp_path: Path) -> None:
+    """kill -9 of all members and nodes. Who was connected hears of it in the next call, and goes on after a restore."""
+    settings = replace(SETTINGS, port=free_port())
+    member = await start_member(settings)
+    cluster, place = address(member), tmp_path / "snapshots"
+    try:
+        async with tenure.Client(cluster, registry=_types(app)) as client:
+            with running(app, cluster=cluster) as node:
+                formation = (await trio.to_thread.run_sync(node.ready))["formation"]
+                await client.schedule("counter", id="a")
+                assert await client.ask("a", {"n": 1}) == 1
+                await client.snapshot(str(place))
+                await client.publish("a", {"n": 100})
+                node.process.kill()
+                member.kill()
+            member = await start_member(settings)
+            with running(app, cluster=cluster) as again:
+                assert await trio.to_thread.run_sync(again.ended) == 1
+                assert all(word in again.why() for word in (formation, "tenure restore URL", "--begin-anew"))
+            assert "formed" not in again.log.read_text()
+            with running(app, "--state", str(tmp_path / "knows of nothing"), cluster=cluster) as other:
+                assert await trio.to_thread.run_sync(other.ended) == 1
+                assert formation in other.why(), "the first has left word"
+            with pytest.raises(tenure.ClusterReplaced, match=formation), trio.fail_after(10):
+                await client.publish("a", {"n": 2})
+            await trio.run_process([*COMMAND, "restore", str(place), "--replace", "--cluster", cluster])
+            with running(app, cluster=cluster) as restored:
+                assert (await trio.to_thread.run_sync(restored.ready))["formation"] != formation
+                assert await client.ask("a", {"n": 2}) == 3, "as of the snapshot"
+    finally:
+        member.kill()
+
+
+async def test_a_client_that_lives_through_a_reboot_stores_nothing_in_a_cluster_that_nobody_wanted(
+    app: Path, tmp_path: Path
+) -> None:
+    """Where a node without notes has formed it all the same. The other nodes refuse, and clients do."""
+    settings = replace(SETTINGS, port=free_port())
+    member = await start_member(settings)
+    cluster = address(member)
+    try:
+        async with tenure.Client(cluster, registry=_types(app)) as client:
+            with running(app, cluster=cluster) as node:
+                await trio.to_thread.run_sync(node.ready)
+                await client.schedule("counter", id="a")
+                node.process.kill()
+                member.kill()
+            member = await start_member(settings)
+            with running(app, "--state", str(tmp_path / "knows of nothing"), cluster=cluster) as other:
+                formed = (await trio.to_thread.run_sync(other.ready))["formation"]
+                with pytest.raises(tenure.ClusterReplaced, match=formed), trio.fail_after(10):
+                    await client.publish("a", {"n": 2})
+                with running(app, cluster=cluster) as again:
+                    assert await trio.to_thread.run_sync(again.ended) == 1
+                    assert "nobody has put there on purpose" in again.why()
+                async with tenure.Client(cluster) as fresh:
+                    assert await fresh.dead_letters() == []
     finally:
         member.kill()
 

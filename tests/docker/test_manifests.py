@@ -16,7 +16,6 @@ MANIFESTS = sorted((DOCKER / "kubernetes").glob("*.yaml"))
 KINDS = {
     "Service": "v1",
     "StatefulSet": "apps/v1",
-    "Deployment": "apps/v1",
     "PodDisruptionBudget": "policy/v1",
     "NetworkPolicy": "networking.k8s.io/v1",
 }
@@ -33,7 +32,7 @@ def of_kind(kind: str) -> list[dict[str, Any]]:
 
 def pods() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """What runs pods: the whole, and the pod's own specification."""
-    for found in (*of_kind("StatefulSet"), *of_kind("Deployment")):
+    for found in of_kind("StatefulSet"):
         yield found, found["spec"]["template"]["spec"]
 
 
@@ -110,8 +109,8 @@ def test_pods_are_humble_and_get_time_to_hand_over() -> None:
                 "capabilities": {"drop": ["ALL"]},
             }
             assert "memory" in container["resources"]["limits"]
-        if found["kind"] == "StatefulSet":
-            assert found["spec"]["replicas"] == 3
+        assert found["spec"]["replicas"] == 3
+        if found["metadata"]["name"] == "tenure-member":
             assert found["spec"]["podManagementPolicy"] == "OrderedReady"
     budgets = {found["metadata"]["name"]: found["spec"] for found in of_kind("PodDisruptionBudget")}
     assert budgets["tenure-members"]["maxUnavailable"] == 1
@@ -119,16 +118,33 @@ def test_pods_are_humble_and_get_time_to_hand_over() -> None:
 
 
 def test_members_and_nodes_agree_where_members_are() -> None:
-    (members,), (service,) = of_kind("StatefulSet"), of_kind("Service")
+    (members, nodes), (service,) = of_kind("StatefulSet"), of_kind("Service")
     name, domain = members["metadata"]["name"], members["spec"]["serviceName"]
     assert domain == service["metadata"]["name"]
     port = service["spec"]["ports"][0]["port"]
     addresses = ",".join(f"{name}-{n}.{domain}:{port}" for n in range(members["spec"]["replicas"]))
     (member,) = members["spec"]["template"]["spec"]["containers"]
     assert f"--join={addresses}" in member["args"]
-    (nodes,) = of_kind("Deployment")
     (node,) = nodes["spec"]["template"]["spec"]["containers"]
     assert {"name": "TENURE_CLUSTER", "value": f"tenure@{addresses}"} in node["env"]
+
+
+def test_what_nodes_note_down_outlives_them() -> None:
+    """Which cluster it was is nowhere else when all was restarted at once."""
+    (folder,) = re.findall(r"TENURE_NODE_STATE=(\S+)", (DOCKER / "Dockerfile").read_text())
+    nodes = next(found for found in of_kind("StatefulSet") if found["metadata"]["name"] == "tenure-node")
+    (node,) = nodes["spec"]["template"]["spec"]["containers"]
+    (mount,) = node["volumeMounts"]
+    (claim,) = nodes["spec"]["volumeClaimTemplates"]
+    assert (mount["name"], mount["mountPath"]) == (claim["metadata"]["name"], folder)
+    compose = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+    (volume,) = compose["volumes"]
+    for name, service in compose["services"].items():
+        if name.startswith("node"):
+            assert f"{volume}:{folder}" in service["volumes"]
+    made = re.search(r"install -d -o tenure -g tenure (.*)", (DOCKER / "Dockerfile").read_text())
+    assert made is not None
+    assert folder in made[1].split(), "a volume that is made from it belongs to the user that writes to it"
 
 
 def test_the_compose_file_starts_three_members_one_by_one_and_three_nodes() -> None:

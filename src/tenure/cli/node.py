@@ -32,6 +32,7 @@ def node(
     allow_unsafe_members: Annotated[bool, Parameter(negative="")] = False,
     allow_pickled_jobs: Annotated[bool, Parameter(negative="")] = False,
     begin_anew: Annotated[bool, Parameter(negative="")] = False,
+    state: Annotated[Path | None, Parameter(env_var="TENURE_NODE_STATE")] = None,
     events: bool = True,
     health_file: Path | None = None,
     set: Annotated[list[str] | None, Parameter(negative="")] = None,
@@ -69,7 +70,10 @@ def node(
     allow_pickled_jobs
         Run callables that clients sent as pickles: whoever may write to the grid may then run code here.
     begin_anew
-        If the cluster has lost everything, go on with an empty one.
+        If the cluster has lost everything, go on with an empty one; if another one has taken its place, with that.
+    state
+        A folder that outlives the node: it notes down there which cluster this is, and forms no other one when all
+        members have come back empty. By default in the user's state folder.
     events
         Listen to events. Without, everything is found by sweeps: slower, for tests.
     health_file
@@ -101,6 +105,7 @@ def node(
         prefer_network=_network(prefer_network),
         allow_unsafe_members=allow_unsafe_members,
         begin_anew=begin_anew,
+        state=state,
         connect_timeout_s=connect_timeout,
         gone_after_s=give_up_after,
         drain_deadline_s=drain_deadline,

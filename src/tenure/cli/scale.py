@@ -45,7 +45,7 @@ def scale(
         TENURE_CLUSTER, and may use {name}. No shell sees it.
     run
         Instead: a command to be run once, with {nodes} for the number, like
-        "kubectl scale deployment/tenure-node --replicas={nodes}".
+        "kubectl scale statefulset/tenure-node --replicas={nodes}".
     logs
         A folder for the logs of nodes that are started; by default in the user's state folder.
     within

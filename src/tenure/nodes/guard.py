@@ -9,15 +9,20 @@
 Putting the marker back keeps a grid that came back empty from being taken for a new one by the next node
 that starts: it finds a cluster without heads, and says so. So a marker of ours proves nothing, to the others
 that were there before no more than to that one: each looks for a head itself, each time.
+
+A node that starts knows by its notes which cluster was here before (see `memory`), and does the same: it forms none
+where it knew one, and joins no other, unless that was put there on purpose.
 """
 
 import secrets
+from collections.abc import Callable
 
 import structlog
 import trio
 from msgspec.structs import replace
 
 from tenure.nodes.errors import ClusterEnded, ClusterLost, ClusterReplaced, GridGone, NodeError
+from tenure.nodes.memory import follows
 from tenure.scheduler.cluster import MARKER, Cluster, find_or_form, has_lost_all
 from tenure.scheduler.errors import NotDone
 from tenure.scheduler.formats import Formats
@@ -28,19 +33,30 @@ from tenure.scheduler.wire import decode, encode
 __all__ = ["begin_anew", "guard", "join_cluster"]
 
 LOOK_EVERY_S = 2.0
-NEXT_STEP = "Restore a snapshot into a new cluster, or start a node with --begin-anew to go on with an empty one."
+WAYS_BACK = (
+    "Restore a snapshot (`tenure restore URL --replace`), and start the node again; or go on with an empty cluster: "
+    "start one node with --begin-anew, then the others."
+)
 
 
 async def join_cluster(
-    grid: Grid, *, begin_anew_if_lost: bool = False, deadline_s: float = 30.0
+    grid: Grid, *, known: Cluster | None = None, begin_anew_if_lost: bool = False, deadline_s: float = 30.0
 ) -> tuple[Cluster, bool]:
-    """The cluster in this grid, and whether it was formed just now. Raises `ClusterLost` if it has lost everything,
-    `ClusterEnded` if it was shut down with a snapshot."""
+    """The cluster in this grid, and whether it was formed just now. `known` is what was here before, as far as this
+    machine's nodes know.
+
+    Raises `ClusterLost` if that, or the one in this grid, has lost everything; `ClusterReplaced` if another is here
+    that nobody has put there on purpose; `ClusterEnded` if it was shut down with a snapshot.
+    """
     name = secrets.token_hex(6)
     try:
         if begin_anew_if_lost:
             await begin_anew(grid)
-        cluster = await find_or_form(grid, name, deadline_s=deadline_s)
+            cluster = await find_or_form(grid, name, instead_of=known, deadline_s=deadline_s)
+        else:
+            if known is not None:
+                await _put_back(grid, known)
+            cluster = await find_or_form(grid, name, deadline_s=deadline_s)
         if cluster.ended:
             raise ClusterEnded(
                 f"This cluster was shut down with snapshot {cluster.ended}, and takes nothing any more: start nodes "
@@ -56,7 +72,19 @@ async def join_cluster(
         ) from error
     if lost:
         raise ClusterLost(_lost(cluster))
+    if known is not None and not begin_anew_if_lost and not follows(known, cluster):
+        raise ClusterReplaced(
+            f"Nodes of this machine knew cluster {known.formation}, and the members now hold another one, "
+            f"{cluster.formation}, that nobody has put there on purpose: all members were stopped at the same time, "
+            f"came back empty, and a node that knew of nothing has formed it. {WAYS_BACK}"
+        )
     return cluster, cluster.formation == name
+
+
+async def _put_back(grid: Grid, known: Cluster) -> None:
+    """Where there is nothing, let all see what was there. Raises `GridError`."""
+    if await grid.get(Map.NODES, 0, MARKER) is None and await has_lost_all(grid):
+        await grid.put_if_absent(Map.NODES, 0, MARKER, encode(known))
 
 
 async def begin_anew(grid: Grid) -> None:
@@ -68,12 +96,20 @@ async def begin_anew(grid: Grid) -> None:
     if stored is None or not await has_lost_all(grid):
         return
     old = decode(stored, Cluster)
-    new = Cluster(secrets.token_hex(6), old.incarnation + 1, old.partition_count, False)
+    new = Cluster(secrets.token_hex(6), old.incarnation + 1, old.partition_count, False, anew=True)
     await grid.replace_if_same(Map.NODES, 0, MARKER, stored, encode(new))
 
 
-async def guard(grid: Grid, cluster: Cluster, *, gone_after_s: float, formats: Formats | None = None) -> None:
-    """Return never; raise when this is no longer the cluster it was. `formats` knows what is declared meanwhile."""
+async def guard(
+    grid: Grid,
+    cluster: Cluster,
+    *,
+    gone_after_s: float,
+    formats: Formats | None = None,
+    on_another: Callable[[Cluster], None] = lambda cluster: None,
+) -> None:
+    """Return never; raise when this is no longer the cluster it was. `formats` knows what is declared meanwhile;
+    `on_another` is told when a snapshot was restored, and it goes on as another cluster."""
     changed = trio.Event()
 
     def on_change(event: OwnershipEvent) -> None:
@@ -86,6 +122,8 @@ async def guard(grid: Grid, cluster: Cluster, *, gone_after_s: float, formats: F
                 found = await _look(grid, cluster if formats is None else replace(cluster, format=formats.declared))
                 answered_s = trio.current_time()
                 if not found.restoring:  # the node keeps out meanwhile
+                    if found.formation != cluster.formation:
+                        on_another(found)
                     cluster = found
                     if await has_lost_all(grid):
                         raise ClusterLost(_lost(cluster))
@@ -119,7 +157,7 @@ async def _look(grid: Grid, cluster: Cluster) -> Cluster:
     if not found.restoring and found.formation != cluster.formation and not found.replaces:
         raise ClusterReplaced(
             f"This node joined cluster {cluster.formation}, and the grid now holds cluster {found.formation}: "
-            "its members were all restarted, and came back empty. Start the node again to join the new one."
+            f"its members were all restarted, and came back empty. {WAYS_BACK}"
         )
     return found
 
@@ -127,7 +165,7 @@ async def _look(grid: Grid, cluster: Cluster) -> Cluster:
 def _lost(cluster: Cluster) -> str:
     return (
         f"The members of cluster {cluster.formation} have come back empty (all were stopped at the same time): "
-        f"all its jobs are lost. {NEXT_STEP}"
+        f"all its jobs are lost. {WAYS_BACK}"
     )
 
 

@@ -31,8 +31,9 @@ from tenure.nodes.embedded import open_embedded
 from tenure.nodes.errors import NotDrained, UnsafeMembers
 from tenure.nodes.guard import guard, join_cluster
 from tenure.nodes.launching import open_launchers
+from tenure.nodes.memory import Memory, nodes_memory
 from tenure.nodes.neighbours import Neighbours
-from tenure.nodes.whereabouts import announced
+from tenure.nodes.whereabouts import announced, embedded_clusters
 from tenure.scheduler.activities_port import Launcher
 from tenure.scheduler.assignment import assign
 from tenure.scheduler.cluster import Cluster
@@ -70,7 +71,10 @@ class NodeOptions:
     allow_unsafe_members: bool = False
 
     begin_anew: bool = False
-    """Go on with an empty cluster where everything was lost."""
+    """Go on with an empty cluster where everything was lost, or with one that has taken the place of the one before."""
+
+    state: Path | None = None
+    """The folder of the notes which cluster was here before; by default in the user's state folder."""
 
     connect_timeout_s: float = 30.0
     gone_after_s: float = 60.0
@@ -120,13 +124,18 @@ async def run_node(
                 open_launchers(address, grid, ends_with_it=options.cluster is None) as launchers,
             ):
                 await _check_members(grid, options)
-                cluster, formed = await join_cluster(grid, begin_anew_if_lost=options.begin_anew)
-                if formed:
-                    _log().warning("formed a new cluster: there was none", cluster=cluster.formation)
+                cluster, note = await _join(grid, options)
                 node = _node(grid, cluster, options, application, launchers)
                 node.host.formats.declare(cluster.format)
                 async with trio.open_nursery() as nursery:
-                    watch = partial(guard, grid, cluster, formats=node.host.formats, gone_after_s=options.gone_after_s)
+                    watch = partial(
+                        guard,
+                        grid,
+                        cluster,
+                        formats=node.host.formats,
+                        gone_after_s=options.gone_after_s,
+                        on_another=note,
+                    )
                     nursery.start_soon(watch)
                     nursery.start_soon(_warn_of_members, grid)
                     ended = trio.Event()
@@ -143,6 +152,40 @@ async def run_node(
                     await _drain(node, ended, options)
                     nursery.cancel_scope.cancel()
         signals.cancel_scope.cancel()
+
+
+async def _join(grid: Grid, options: NodeOptions) -> tuple[Cluster, Callable[[Cluster], None]]:
+    """The cluster, and how to note down what becomes of it."""
+    memory = _memory(options)
+    known = memory.recall() if memory is not None else None
+    cluster, formed = await join_cluster(grid, known=known, begin_anew_if_lost=options.begin_anew)
+    if memory is None:
+        _log().info("all data is in memory, in a member of this node's own: it is gone when this node ends")
+    elif formed:
+        why = "an empty cluster in the place of the one before" if known else "a new cluster: there was none"
+        _log().warning(f"formed {why}", cluster=cluster.formation)
+
+    def note(cluster: Cluster) -> None:
+        if memory is not None:
+            try:
+                memory.note(cluster)
+            except OSError as error:
+                _log().warning(
+                    f"which cluster this is can't be noted down ({error}): if all members and nodes are started anew, "
+                    "nothing here knows that there was one",
+                    next_step="Give the node a folder that it may write to, and that outlives it (--state).",
+                )
+
+    note(cluster)
+    return cluster, note
+
+
+def _memory(options: NodeOptions) -> Memory | None:
+    """None: the cluster ends with this node, or with the `tenure dev` that has started it."""
+    if options.cluster is None or options.cluster in embedded_clusters():
+        return None
+    settings = parse_cluster(options.cluster)
+    return nodes_memory(settings.cluster_name, settings.addresses, options.state)
 
 
 def _calm_the_collector() -> None:
@@ -301,7 +344,7 @@ async def _drain(node: Node, ended: trio.Event, options: NodeOptions) -> None:
             f"{len(node.tenures)} partitions were not handed over within {options.drain_deadline_s:g} s; others take "
             "them over as after a crash, and lose nothing. Look for long turns, or allow more time (--drain-deadline)."
         )
-    _log().info("drained")
+    _log().info("drained" if options.cluster is not None else "drained; all jobs end with this node's own member")
 
 
 async def _serve(node: Node, ended: trio.Event, *, task_status: trio.TaskStatus[None]) -> None:

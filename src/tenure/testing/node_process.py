@@ -40,12 +40,14 @@ class NodeProcess:
         """`python`: run with this interpreter, and the Tenure that is installed for it; by default with ours."""
         self.name, self.log_file = name, log_file
         arguments = ["-m", "tenure.cli", "node", app, "--cluster", cluster, "--name", name, "--json", *options]
+        # A variable, not an option: older versions know none.
+        notes = f"TENURE_NODE_STATE={log_file.parent / 'clusters'}"
         if python is not None:
-            self._process = spawn(["env", "-u", "PYTHONPATH", str(python), *arguments], log_file)
+            self._process = spawn(["env", "-u", "PYTHONPATH", notes, str(python), *arguments], log_file)
             return
         folder = str(Path(tenure.__file__).parents[1])
         path = os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)
-        self._process = spawn(["env", f"PYTHONPATH={path}", sys.executable, *arguments], log_file)
+        self._process = spawn(["env", f"PYTHONPATH={path}", notes, sys.executable, *arguments], log_file)
 
     @property
     def pid(self) -> int:

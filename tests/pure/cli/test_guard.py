@@ -157,3 +157,71 @@ async def test_silence_is_borne_for_a_while(
         else:
             await guard(silent, cluster, gone_after_s=10)
     assert waiting.cancelled_caught is not gives_up
+
+
+# -- after everything was restarted ---------------------------------------------------------------
+
+
+KNOWN = Cluster("before", 3, PARTITIONS, True)
+
+
+async def test_a_node_that_knew_a_cluster_forms_no_other(autojump_clock: trio.testing.MockClock) -> None:
+    """Nor does one that starts after it, and knows of nothing: it finds what the first has put back."""
+    grid = empty_grid()
+    with pytest.raises(ClusterLost, match=r"before.*tenure restore URL.*--begin-anew"):
+        await join_cluster(grid, known=KNOWN)
+    with pytest.raises(ClusterLost, match="before"):
+        await join_cluster(grid)
+    assert await find(grid) == KNOWN
+    for partition in range(PARTITIONS):
+        assert await grid.get(Map.HEADS, partition, HEAD) is None
+
+
+async def test_a_node_that_knew_a_cluster_joins_no_other_that_nobody_wanted(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    grid = empty_grid()
+    other, _ = await join_cluster(grid)  # by a node that knew of nothing
+    with pytest.raises(
+        ClusterReplaced, match=rf"before.*{other.formation}.*tenure restore URL --replace.*--begin-anew"
+    ):
+        await join_cluster(grid, known=KNOWN)
+    assert await join_cluster(grid, known=KNOWN, begin_anew_if_lost=True) == (other, False)
+
+
+async def test_an_empty_cluster_on_purpose_is_joined_by_all(autojump_clock: trio.testing.MockClock) -> None:
+    for has_marker in (False, True):
+        grid = empty_grid()
+        if has_marker:
+            with pytest.raises(ClusterLost):
+                await join_cluster(grid, known=KNOWN)
+        anew, _ = await join_cluster(grid, known=KNOWN, begin_anew_if_lost=True)
+        assert (anew.anew, anew.incarnation) == (True, KNOWN.incarnation + 1), "fences go on"
+        assert await join_cluster(grid, known=KNOWN) == (anew, False)
+
+
+async def test_what_was_restored_is_joined(autojump_clock: trio.testing.MockClock) -> None:
+    grid = empty_grid()
+    restored = Cluster("after", 1, PARTITIONS, True, restored="snapshot")
+    await grid.set(Map.NODES, 0, MARKER, encode(restored))
+    await grid.set(Map.HEADS, 1, HEAD, b"any")
+    assert await join_cluster(grid, known=KNOWN) == (restored, False)
+
+
+async def test_a_known_cluster_that_has_lost_its_marker_alone_is_joined(autojump_clock: trio.testing.MockClock) -> None:
+    grid = empty_grid()
+    cluster, _ = await join_cluster(grid)
+    await grid.delete(Map.NODES, 0, MARKER)
+    joined, _ = await join_cluster(grid, known=cluster)
+    assert joined.formation == cluster.formation
+
+
+async def test_what_becomes_of_it_by_a_restore_is_told(autojump_clock: trio.testing.MockClock) -> None:
+    grid = empty_grid()
+    cluster, _ = await join_cluster(grid)
+    after = Cluster("after", 2, PARTITIONS, True, restored="snapshot", replaces=cluster.formation)
+    await grid.set(Map.NODES, 0, MARKER, encode(after))
+    told: list[Cluster] = []
+    with trio.move_on_after(60):
+        await guard(grid, cluster, gone_after_s=10, on_another=told.append)
+    assert told == [after]
