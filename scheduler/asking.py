@@ -14,8 +14,10 @@ from tenure.scheduler import errors
 from tenure.scheduler.allegiance import LOST
 from tenure.scheduler.errors import AskFailed, Backlogged, ClusterReplaced, NotDone, PartitionLost
 from tenure.scheduler.grid.port import EntryEvent, GridError, Map
+from tenure.scheduler.held_back import told
+from tenure.scheduler.holding import HINT
 from tenure.scheduler.keys import client_partition, reply_key
-from tenure.scheduler.wire import Answer, Envelope, decode
+from tenure.scheduler.wire import Answer, Envelope, Kind, decode
 
 if TYPE_CHECKING:
     from tenure.scheduler.client import GridClient
@@ -61,7 +63,10 @@ class Asking:
         except Backlogged as backlogged:
             if self.client.allegiance.is_lost():
                 raise _lost(partition, envelope.to) from backlogged
-            raise NotDone(f"the question to {envelope.to!r} could not be stored within {limit_s} s") from backlogged
+            why = told(backlogged.full)
+            raise NotDone(
+                f"the question to {envelope.to!r} could not be stored within {limit_s} s{why and ': '}{why}"
+            ) from backlogged
         except ClusterReplaced as replaced:
             replaced.unstored = []  # a question that is asked again is another one
             raise
@@ -70,11 +75,17 @@ class Asking:
         if question.answer is None and self._sending.refused is not None:
             raise self._sending.refused
         if question.answer is None:
-            raise await self._no_answer(partition, envelope.to, limit_s)
+            raise await self._no_answer(partition, envelope.to, limit_s, envelope.kind == Kind.MESSAGE)
         self.grid.discard(Map.REPLIES, client_partition(self.sender, self.partition_count), [reply_key(self.sender, n)])
         return _unwrap(question.answer)
 
-    async def _no_answer(self, partition: int, to: str, limit_s: float) -> errors.TenureError:
+    def refuse(self, n: int, name: str, text: str) -> None:
+        """A question that was not sent is not going to be."""
+        if (question := self._questions.get(n)) is not None and question.answer is None:
+            question.answer = Answer(n, False, Raw(msgspec.msgpack.encode([name, text])))
+            question.answered.set()
+
+    async def _no_answer(self, partition: int, to: str, limit_s: float, is_message: bool) -> errors.TenureError:
         if self.client.allegiance.replaced:
             return ClusterReplaced(self.client.allegiance.replaced)
         if self.client.allegiance.is_lost():
@@ -85,7 +96,8 @@ class Asking:
                 f"no answer from {whose}: partition {partition} is lost, as all copies of its data were; "
                 "restore its jobs from a snapshot"
             )
-        why = self.client.allegiance.why_not or "its turn may still run"
+        full = self._sending.held_back.why({to}) if is_message else {}
+        why = self.client.allegiance.why_not or told(full) or "its turn may still run"
         return NotDone(f"no answer from {whose} within {limit_s} s; {why}")
 
     async def _await_answer(self, n: int, question: _Question) -> None:
@@ -120,7 +132,9 @@ class Asking:
         if stored[:1] != bytes((self.formats.declared,)):
             self._nursery.start_soon(self.client.learn_format)
         for answer in answers:
-            if (question := self._questions.get(answer.n)) is not None and question.answer is None:
+            if answer.n == HINT:
+                self._sending.held_back.hear(answer)
+            elif (question := self._questions.get(answer.n)) is not None and question.answer is None:
                 question.answer = answer
                 question.answered.set()
 

@@ -160,7 +160,8 @@ class GridClient:
     async def ask(self, to: str, message: Any, *, id: str = "", deadline_s: float | None = None) -> Any:
         """A message that wants the handler's result: returns it once the turn is committed.
 
-        Raises `UnknownJob`, `JobFailed`, or `NotDone` after the deadline (the turn may still run).
+        Raises `UnknownJob`, `JobFailed`, or `NotDone` after the deadline (the turn may still run). A job that runs
+        nothing for now refuses it (`JobFailed`, `JobPaused`, `JobStuck`): then it has no effect.
         """
         body = self._body(checked_address(to), message)
         if self.known_types.check_anything():

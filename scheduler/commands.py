@@ -93,6 +93,12 @@ def _cancel(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     tenure.turns.draft.answer_value(envelope, running or ended > 0)
 
 
+def _room(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    """A client holds back what is for these jobs (see `holding`): do they take messages again?"""
+    ids = [str(id) for id in arguments["jobs"]][:PAGE_MAX]
+    tenure.turns.draft.answer_value(envelope, [tenure.holding.room(id, envelope.slot[:8]) for id in ids])
+
+
 def _describe(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     live = _existing(tenure, envelope)
     if live is not None:
@@ -313,6 +319,7 @@ OPERATIONS: dict[str, Callable[["Tenure", Envelope, Arguments], None]] = {
     "reconcile": _reconcile,
     "retry": _retry,
     "cancel": _cancel,
+    "room": _room,
     "describe": _describe,
     "jobs": _jobs,
     "status": _status,

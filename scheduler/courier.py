@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.holding import HINT
 from tenure.scheduler.keys import client_partition, partition_sender, reply_key, slot_key
 from tenure.scheduler.wire import Answer
 
@@ -134,7 +135,7 @@ class Courier:
         # The bell carries the answers, and is what a client waits for; it looks for the others if it hears nothing.
         encode = self.host.formats.encode
         entries = {client: encode(answers)}
-        entries |= {reply_key(client, answer.n): encode([answer]) for answer in answers}
+        entries |= {reply_key(client, answer.n): encode([answer]) for answer in answers if answer.n != HINT}
         attempt = 0
         try:
             while True:
@@ -146,4 +147,4 @@ class Courier:
                     await self.tenure.journal.pause(attempt)
         finally:
             self._limit.release()
-        self._answered.extend((client, answer.n) for answer in answers)
+        self._answered.extend((client, answer.n) for answer in answers if answer.n != HINT)

@@ -231,6 +231,7 @@ class Definitions:
         elif definition.wanted == "paused":
             if live.status == Status.RUNNING:
                 live.status = Status.PAUSED
+                self.tenure.taking.refusals.refuse_waiting(live)
         elif live.status == Status.PAUSED or (live.status == Status.FAILED and is_news):
             self.resume(live)
 
@@ -273,6 +274,7 @@ class Definitions:
         draft = self.tenure.turns.draft
         draft.changed[live.id] = draft.uncarried[live.id] = live
         draft.wanted = True
+        self.tenure.taking.refusals.refuse_waiting(live)
         self.tenure.lives.ready(live)
 
     def _check_parameters(self, live: Live, definition: Definition) -> None:

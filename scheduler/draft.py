@@ -89,7 +89,8 @@ class Draft:
         record.unmailed = self.done
         for id, live in self.uncarried.items():
             if len(live.queue) > live.carried:
-                record.mailed[id] = list(live.queue)[live.carried :]
+                record.mailed[id] = mail = list(live.queue)[live.carried :]
+                live.mail_bytes += sum(len(envelope.body) for envelope in mail)
                 live.carried = len(live.queue)
         for id, live in self.recounted.items():
             if live.carried:

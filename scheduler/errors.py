@@ -20,7 +20,9 @@ __all__ = [
     "Final",
     "HookFailed",
     "JobFailed",
+    "JobPaused",
     "JobRemoved",
+    "JobStuck",
     "Mistake",
     "NodeSilent",
     "NotDone",
@@ -68,12 +70,17 @@ class NotDone(TryAgain):
 class Backlogged(TryAgain):
     """Publishing waited as long as it was allowed to. `unstored` holds the messages that are not known to be stored.
 
-    They may still be stored later: publish again under an `id` to be safe from doubles.
+    They may still be stored later: publish again under an `id` to be safe from doubles. What was held back for a job
+    that takes no more will not be.
     """
 
-    def __init__(self, what: str, unstored: "list[tuple[str | Topic, Any]]") -> None:
+    def __init__(
+        self, what: str, unstored: "list[tuple[str | Topic, Any]]", full: "dict[str, str] | None" = None
+    ) -> None:
         super().__init__(what)
         self.unstored = unstored
+        self.full = full or {}
+        """Jobs among them that take no more for now, and why: their mailboxes are full."""
 
 
 class ClientClosed(Final):
@@ -125,7 +132,16 @@ class JobRemoved(UnknownJob):
 
 
 class JobFailed(Final):
-    """The job has failed and is parked with its error and the message that did it; see `describe`, then `retry`."""
+    """The job has failed and is parked with its error and the message that did it; see `describe`, then `retry`. A
+    question to it was that message, or was refused and has no effect; the text says which."""
+
+
+class JobPaused(TryAgain):
+    """The job is paused, so the question was refused: it has no effect. Ask again when it was resumed."""
+
+
+class JobStuck(TryAgain):
+    """No node that is there can run the job, so the question was refused: it has no effect. The text has the cause."""
 
 
 class AskFailed(Final):

@@ -104,6 +104,7 @@ class Failing:
         live.status = Status.FAILED
         self.host.report(f"job {live.id!r} has failed after {failure.attempts} attempts: {failure.error}")
         self.turns.draft.answer_error(envelope, "JobFailed", f"job {live.id!r}: {failure.error}")
+        self.tenure.taking.refusals.refuse_waiting(live)
 
 
 def _each(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

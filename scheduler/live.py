@@ -28,6 +28,7 @@ class Live:
         "id",
         "instance",
         "loading",
+        "mail_bytes",
         "pickled",
         "precounted",
         "progress",
@@ -65,6 +66,8 @@ class Live:
         self.instance: Any = None
         self.queue: deque[Envelope] = deque()
         self.carried = 0
+        self.mail_bytes = 0
+        """The bytes of what is carried."""
         self.precounted = 0
         """So many entries at the head of the queue have their coming attempt counted already."""
         self.running = False

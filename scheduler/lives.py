@@ -45,6 +45,7 @@ class Lives:
             if (mail := self.state.mail.get(id)) is not None:
                 live.queue.extend(mail)
                 live.carried = len(mail)
+                live.mail_bytes = sum(len(envelope.body) for envelope in mail)
             if (record := self.state.jobs.get(id)) is not None:
                 self.adopt(live, record)
         return live
@@ -79,13 +80,24 @@ class Lives:
 
     def put_first(self, live: Live, envelope: Envelope) -> None:
         """Ahead of all that waits, but behind the turn that runs."""
-        # The mailbox only grows at its end, so all of it is written anew behind the new first entry.
+        self._write_anew(live)
+        live.queue.insert(1 if live.running else 0, envelope)
+
+    def take_out(self, live: Live, unwanted: list[Envelope]) -> None:
+        """These do not wait any more. None of them is the turn that runs."""
+        gone = {id(envelope) for envelope in unwanted}
+        self._write_anew(live)
+        kept = [envelope for envelope in live.queue if id(envelope) not in gone]
+        live.queue.clear()
+        live.queue.extend(kept)
+
+    def _write_anew(self, live: Live) -> None:
+        """The mailbox only grows at its end: whatever else is done to it, all of it is carried again."""
         draft = self.tenure.turns.draft
         if live.carried:
             draft.done[live.id] = draft.done.get(live.id, 0) + live.carried
             steps = self.state.steps.get(live.id, {})  # they would go with the mailbox
             draft.steps[:0] = [(live.id, turn, name, result) for (turn, name), result in steps.items()]
         live.uncount(1 if live.running else 0)
-        live.carried = 0
-        live.queue.insert(1 if live.running else 0, envelope)
+        live.carried = live.mail_bytes = 0
         draft.uncarried[live.id] = live

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from tenure.scheduler.keys import slot_key
 from tenure.scheduler.settings import ClientSettings
-from tenure.scheduler.wire import Batch, Envelope, encode
+from tenure.scheduler.wire import Batch, Envelope, Kind, encode
 
-__all__ = ["Action", "OutLane", "Step", "Ticket"]
+__all__ = ["Action", "OutLane", "Step", "Ticket", "Waiting"]
 
 
 class Ticket:
@@ -52,10 +52,17 @@ class Step(NamedTuple):
     value: bytes = b""
 
 
-class _Waiting(NamedTuple):
+class Waiting(NamedTuple):
+    """One message that waits to be stored."""
+
     envelope: Envelope
     ticket: Ticket
     size_bytes: int
+
+
+def is_for(envelope: Envelope, job: str) -> bool:
+    """Is this a message that would wait in the job's mailbox?"""
+    return envelope.to == job and envelope.kind == Kind.MESSAGE
 
 
 class OutLane:
@@ -63,8 +70,8 @@ class OutLane:
 
     def __init__(self, sender: bytes, settings: ClientSettings, encode: Callable[[object], bytes] = encode) -> None:
         self.sender, self.settings, self._encode = sender, settings, encode
-        self.waiting: deque[_Waiting] = deque()
-        self.frozen: list[_Waiting] = []
+        self.waiting: deque[Waiting] = deque()
+        self.frozen: list[Waiting] = []
         self._bytes = b""
         self.tried = False
         """Was the frozen slot ever tried with an unknown outcome?"""
@@ -85,7 +92,7 @@ class OutLane:
 
     def add(self, envelope: Envelope, ticket: Ticket, size_bytes: int) -> None:
         """One more message, behind all others."""
-        self.waiting.append(_Waiting(envelope, ticket, size_bytes))
+        self.waiting.append(Waiting(envelope, ticket, size_bytes))
         self.waiting_bytes += size_bytes
         ticket.pending += 1
         ticket.done = False
@@ -165,6 +172,19 @@ class OutLane:
         self.after = (0, 0)
         return done
 
+    def put(self, waiting: Waiting) -> None:
+        """The same, of what was held back until now."""
+        self.waiting.append(waiting)
+        self.waiting_bytes += waiting.size_bytes
+
+    def take_out(self, job: str) -> list[Waiting]:
+        """What waits for a job that takes no more. What is frozen stays: it may be stored."""
+        held = [waiting for waiting in self.waiting if is_for(waiting.envelope, job)]
+        if held:
+            self._free(sum(waiting.size_bytes for waiting in held))
+            self.waiting = deque(waiting for waiting in self.waiting if not is_for(waiting.envelope, job))
+        return held
+
     def withdraw(self, ticket: Ticket) -> None:
         """Its caller has stopped waiting: what was never tried will not be."""
         kept = deque(waiting for waiting in self.waiting if waiting.ticket is not ticket)
@@ -196,7 +216,8 @@ class OutLane:
             if self.frozen and size_bytes > settings.batch_bytes_max:
                 break
             self.frozen.append(self.waiting.popleft())
-        batch = Batch([waiting.envelope for waiting in self.frozen], incarnation=self.incarnation)
+        envelopes = [waiting.envelope for waiting in self.frozen]
+        batch = Batch(envelopes, incarnation=self.incarnation, holds_back=True)
         if self.n == 0:
             batch.after_lane, batch.after_n = self.after
         self._bytes = self._encode(batch)

@@ -20,7 +20,7 @@ class Running:
 
     def __init__(self, tenure: "Tenure") -> None:
         self.tenure, self.host, self.settings = tenure, tenure.host, tenure.settings
-        self.turns, self.taking, self.suspicion = tenure.turns, tenure.taking, tenure.suspicion
+        self.turns, self.holding, self.suspicion = tenure.turns, tenure.holding, tenure.suspicion
         self.lives, self._by_id = tenure.lives, tenure.lives.by_id
         self._over_outbox: dict[str, Live] = {}
         self._scopes: set[trio.CancelScope] = set()
@@ -108,7 +108,7 @@ class Running:
 
     def settle(self, live: Live) -> None:
         """Nothing more to do for this job now: forget it, unless its object is worth keeping."""
-        self.taking.settled(live)
+        self.holding.settled(live)
         if not live.is_idle() or self._is_yet_to_commit(live.id):
             return
         if live.instance is not None and (live.type.keeps_instance or len(self._by_id) <= self._lives_max()):

@@ -5,16 +5,18 @@
 A pump does what its lane says. No caller waits for another's messages, and none stops a pump by giving up.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from tenure.scheduler.errors import Backlogged, ClientClosed, ClusterReplaced, Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
-from tenure.scheduler.outlanes import Action, OutLane, Step, Ticket
+from tenure.scheduler.held_back import HeldBack, told
+from tenure.scheduler.outlanes import Action, OutLane, Step, Ticket, Waiting
 from tenure.scheduler.topic import Topic
 from tenure.scheduler.watermark import announced
-from tenure.scheduler.wire import Envelope
+from tenure.scheduler.wire import Envelope, Kind
 
 if TYPE_CHECKING:
     from tenure.scheduler.client import GridClient
@@ -35,6 +37,7 @@ class Sending:
         """Why this client can do nothing here any more: the cluster writes what it can't read."""
         self._nursery = nursery
         self._elapsed, self.allegiance = client.elapsed, client.allegiance
+        self.held_back = HeldBack(client, self, nursery)
         self._lanes: dict[int, OutLane] = {}
         self._pumping: set[int] = set()
         self._settled: dict[Ticket, trio.Event] = {}
@@ -67,7 +70,30 @@ class Sending:
         limit_s = self.settings.publish_deadline_s if deadline_s is None else deadline_s
         if self.allegiance.replaced and not await self.allegiance.renew() and self.allegiance.replaced:
             raise ClusterReplaced(self.allegiance.replaced, pairs)
-        ticket, sent = Ticket(), 0
+        ticket = Ticket()
+        try:
+            sent = await self._store(envelopes, ticket, limit_s)
+            if sent == len(envelopes) and ticket.done and not ticket.doubtful:
+                return
+            full = self.held_back.why({envelope.to for _, envelope in envelopes[sent:]}, ticket)
+            unstored = self._unstored(pairs, envelopes, ticket, sent)
+        finally:
+            if ticket.pending:
+                self.held_back.withdraw(ticket)
+        if self.refused is not None:
+            raise self.refused
+        if self.allegiance.replaced:
+            raise ClusterReplaced(self.allegiance.replaced, unstored)
+        why = self.allegiance.why_not or told(full) or "the cluster does not keep up, or does not answer"
+        raise Backlogged(
+            f"{len(unstored)} of {len(pairs)} messages are not known to be stored after {limit_s} s: {why}",
+            unstored,
+            full,
+        )
+
+    async def _store(self, envelopes: list[tuple[int, Envelope]], ticket: Ticket, limit_s: float) -> int:
+        """Send them, and wait; returns how many were sent, all of them if there was time enough."""
+        sent = 0
         with trio.move_on_after(limit_s) as patience:
             self._patience.add(patience)
             try:
@@ -79,30 +105,24 @@ class Sending:
             finally:
                 self._settled.pop(ticket, None)
                 self._patience.discard(patience)
-        if sent == len(envelopes) and ticket.done and not ticket.doubtful:
-            return
-        unstored = self._unstored(pairs, envelopes, ticket, sent)
-        if self.refused is not None:
-            raise self.refused
-        if self.allegiance.replaced:
-            raise ClusterReplaced(self.allegiance.replaced, unstored)
-        why = self.allegiance.why_not or "the cluster does not keep up, or does not answer"
-        raise Backlogged(
-            f"{len(unstored)} of {len(pairs)} messages are not known to be stored after {limit_s} s: {why}", unstored
-        )
+        return sent
 
     async def _buffer(self, envelopes: list[tuple[int, Envelope]], start: int, ticket: Ticket) -> int:
         while self._buffer_bytes > self.settings.buffer_bytes_max:
             if self._room.is_set():  # others may wait for the one that is there
                 self._room = trio.Event()
             await self._room.wait()
-        lanes, limit = self._lanes, self.settings.buffer_bytes_max
+        lanes, limit, full = self._lanes, self.settings.buffer_bytes_max, self.held_back.by_job
         end = start
         for partition, envelope in envelopes[start:] if start else envelopes:
+            size_bytes = len(envelope.body) + 40
+            if full and envelope.kind == Kind.MESSAGE and envelope.to in full:
+                self.held_back.add(Waiting(envelope, ticket, size_bytes))
+                end += 1
+                continue
             lane = lanes.get(partition)
             if lane is None:
-                lane = lanes[partition] = OutLane(self.sender, self.settings, self.formats.encode)
-            size_bytes = len(envelope.body) + 40
+                lane = self._new_lane(partition)
             lane.add(envelope, ticket, size_bytes)
             self._buffer_bytes += size_bytes
             if partition not in self._pumping:
@@ -113,6 +133,36 @@ class Sending:
                 break
         return end
 
+    def _new_lane(self, partition: int) -> OutLane:
+        lane = self._lanes[partition] = OutLane(self.sender, self.settings, self.formats.encode)
+        return lane
+
+    def hold_back(self, partition: int, job: str) -> list[Waiting]:
+        """Take out what waits for a job that takes no more."""
+        lane = self._lanes.get(partition)
+        if lane is None:
+            return []
+        held = lane.take_out(job)
+        self._make_room(lane)
+        return held
+
+    def let_go_on(self, partition: int, waiting: Iterable[Waiting]) -> None:
+        """Send what was held back, in this order, behind what was sent before."""
+        lane = self._lanes.get(partition) or self._new_lane(partition)
+        for one in waiting:
+            lane.put(one)
+            self._buffer_bytes += one.size_bytes
+        if partition not in self._pumping:
+            self._pumping.add(partition)
+            self._nursery.start_soon(self._pump, lane, partition)
+
+    def settle(self, ticket: Ticket) -> None:
+        """One message of this ticket is not sent any more, and its caller knows it."""
+        ticket.pending -= 1
+        if not ticket.pending:
+            ticket.done = True
+            self._tell([ticket])
+
     def _unstored(
         self, pairs: list[tuple[str | Topic, Any]], envelopes: list[tuple[int, Envelope]], ticket: Ticket, sent: int
     ) -> list[tuple[str | Topic, Any]]:
@@ -120,7 +170,10 @@ class Sending:
         if ticket.doubtful:
             return pairs
         waiting: set[int] = set()
-        for lane in {partition: self._lanes[partition] for partition, _ in envelopes[:sent]}.values():
+        waiting |= {id(held.envelope) for held in self.held_back.of(ticket)}
+        for lane in {partition: self._lanes.get(partition) for partition, _ in envelopes[:sent]}.values():
+            if lane is None:  # all of it was held back
+                continue
             waiting |= {id(w.envelope) for w in (*lane.frozen, *lane.waiting) if w.ticket is ticket}
             lane.withdraw(ticket)
             self._make_room(lane)

@@ -60,7 +60,10 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     message_bytes_max: int = 2**20
     """The same limit that clients keep, for messages that jobs send."""
     mailbox_messages_max: int = 10_000
-    """A job with so many messages waiting holds back the clients that send to it."""
+    """A job with so many messages waiting takes no more: who sends to it waits, and all others go on. What was on its
+    way by then is taken, up to eight times as much."""
+    mailbox_bytes_max: int = 16 * 2**20
+    """The same, in bytes."""
     outbox_bytes_max: int = 64 * 2**20
     """A partition with so much not known to be stored elsewhere parks the jobs that would send more."""
     turns_at_once_max: int = 10_000

@@ -84,7 +84,8 @@ class Stopping:
         """What still waits for it is dealt with like messages to a job that never was."""
         rest = Live(live.id)
         rest.queue, rest.carried, rest.precounted = live.queue, live.carried, live.precounted
-        live.queue, live.carried, live.precounted = deque(), 0, 0
+        rest.mail_bytes = live.mail_bytes
+        live.queue, live.carried, live.precounted, live.mail_bytes = deque(), 0, 0, 0
         live.type_name = ""
         self.turns.draft.recounted.pop(live.id, None)
         self.lives.by_id[live.id] = rest

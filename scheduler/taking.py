@@ -13,6 +13,7 @@ from tenure.scheduler.inlanes import InLanes, Slot
 from tenure.scheduler.journal import TenureOver
 from tenure.scheduler.keys import is_partition_sender
 from tenure.scheduler.live import Live
+from tenure.scheduler.refusals import Refusals
 from tenure.scheduler.wire import Batch, Envelope, Kind, decode
 
 if TYPE_CHECKING:
@@ -36,11 +37,14 @@ class Taking:
         self.lives, self._by_id = tenure.lives, tenure.lives.by_id
         self.closed: dict[str, Closed] = {}
         """Applications that are being shut down, and what of theirs is refused (see `sightings`)."""
-        self._full: set[str] = set()
-        """Jobs whose mailbox is full: client lanes that feed them are not taken from."""
+        self.holding = tenure.holding
         self._held_back: dict[bytes, None] = {}
+        """Clients' lanes that are not taken from, for a job that is full."""
         self._gaps: dict[bytes, tuple[float, float]] = {}
         """By the slot that is missing first: since when (or since the last look), and how long until the next look."""
+        self.refusals = Refusals(tenure)
+        self._mailbox_messages_max = self.settings.mailbox_messages_max
+        self._mailbox_bytes_max = self.settings.mailbox_bytes_max
         self._slots = self._messages = 0
         """Taken so far."""
 
@@ -55,13 +59,11 @@ class Taking:
         slots = sum(len(slots) for sender, slots in lanes if sender not in self._held_back)
         return slots * max(1, self._messages) // max(1, self._slots)
 
-    def settled(self, live: Live) -> None:
-        """This job has nothing to do for now: those whom it held back may go on."""
-        if live.id in self._full and 2 * len(live.queue) < self.settings.mailbox_messages_max:
-            self._full.discard(live.id)
-            self.inlanes.fresh.update(self._held_back)
-            self._held_back.clear()
-            self.tenure.wake()
+    def let_go_on(self) -> None:
+        """A job takes messages again: those who were stopped for it may go on."""
+        self.inlanes.fresh.update(self._held_back)
+        self._held_back.clear()
+        self.tenure.wake()
 
     def take(self) -> None:
         """Take what is next in each lane, up to a group."""
@@ -76,11 +78,10 @@ class Taking:
                 if slot is None:
                     break
                 read = self._read(slot)
-                batch = read.envelopes
                 if read.cut > self.state.cut:
                     cutting.await_cut(sender, read.cut)
                     break
-                if self._is_held_back(sender, batch):
+                if self.holding.full and not is_partition_sender(sender) and self.holding.stops(read):
                     self._held_back[sender] = None
                     break
                 lanes.take(slot)
@@ -90,7 +91,7 @@ class Taking:
                 draft.consumed.append(slot.key)
                 draft.wanted = True
                 heard(sender)
-                messages += len(batch)
+                messages += len(batch := read.envelopes)
                 self._slots += 1
                 size_bytes += len(slot.value)
                 index = 0
@@ -114,6 +115,8 @@ class Taking:
         if lanes.outlived:
             self.host.grid.discard(Map.INBOX, self.partition, lanes.outlived)
             lanes.outlived = []
+        if self.holding.has_news():
+            self.holding.tell()
 
     def _read(self, slot: Slot) -> Batch:
         try:
@@ -127,13 +130,6 @@ class Taking:
             envelope = Envelope(f"slot {slot.key.hex()}", Raw(msgpack.encode(slot.value)), slot=slot.key)
             self.tenure.dead_letters.bury(envelope, type(error).__name__, str(error))
             return Batch([])
-
-    def _is_held_back(self, sender: bytes, batch: list[Envelope]) -> bool:
-        # Partitions are never held back: they could wait for each other in a circle. Nor are questions and
-        # commands: they may be what the job needs to go on.
-        if not self._full or is_partition_sender(sender):
-            return False
-        return any(envelope.to in self._full and envelope.kind == Kind.MESSAGE for envelope in batch)
 
     def _mind_gaps(self) -> None:
         """Slots that wait for others that have not come: their events may have been lost, so read these.
@@ -170,9 +166,11 @@ class Taking:
             if self.closed and self.tenure.sightings.refuses(live, envelope):
                 self._refuse(live, envelope)
                 return
+            if envelope.reply and self.refusals.refuses(live, envelope):
+                return
             live.queue.append(envelope)
-            if len(live.queue) >= self.settings.mailbox_messages_max:
-                self._full.add(live.id)
+            if len(live.queue) >= self._mailbox_messages_max or live.mail_bytes >= self._mailbox_bytes_max:
+                self.holding.filled(live.id, envelope.slot[:8])
             self.lives.readied[live.id] = live
             self.turns.draft.uncarried[live.id] = live
         elif kind == Kind.STATE:

@@ -26,6 +26,7 @@ from tenure.scheduler.failing import Failing
 from tenure.scheduler.forgetting import Forgetting
 from tenure.scheduler.grid.port import Map
 from tenure.scheduler.heard import Heard
+from tenure.scheduler.holding import Holding
 from tenure.scheduler.host import Host
 from tenure.scheduler.imaging import Imaging
 from tenure.scheduler.inlanes import InLanes, is_passed
@@ -56,6 +57,7 @@ class Tenure:
         self.turns: Turns = Turns(self)
         self.inlanes: InLanes = InLanes(self.state.cursors, self.state.watermark, host.incarnation)
         self.lives = Lives(self)
+        self.holding = Holding(self)
         self.taking: Taking = Taking(self)
         self.alarms = Alarms(self)
         self.definitions = Definitions(self)

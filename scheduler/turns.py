@@ -291,6 +291,7 @@ class Turns:
         live.queue.popleft()
         if live.carried:
             live.carried -= 1
+            live.mail_bytes -= len(envelope.body)
             self.draft.done[live.id] = self.draft.done.get(live.id, 0) + 1
         if live.precounted:
             live.precounted -= 1

@@ -126,6 +126,8 @@ class Batch(Struct, array_like=True, gc=False):
     incarnation: int = 0
     """Of a client's slot: the incarnation of the cluster in which its lane was begun. 0: the client knew of none, or is
     of an older version. (The lanes of partitions are numbered by it.)"""
+    holds_back: bool = False
+    """Does its sender hold back by itself what is for a job that takes no more, if it is told (see `holding`)?"""
 
 
 class Definition(Struct, array_like=True, frozen=True, gc=False):

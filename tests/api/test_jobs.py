@@ -139,8 +139,9 @@ async def test_pause_holds_messages_until_resume(client: tenure.Client) -> None:
     await client.state("clicks")
     await client.pause("clicks")
     await client.publish("clicks", {"n": 1})
-    with pytest.raises(tenure.NotDone):
-        await client.ask("clicks", {"n": 1}, timeout_s=5)
+    with pytest.raises(tenure.JobPaused):
+        await client.ask("clicks", {"n": 10}, timeout_s=5)
+    await client.publish("clicks", {"n": 1})
     assert (await client.state("clicks")).total == 0
     description = await client.describe("clicks")
     assert (description["status"], description["waiting"]) == ("paused", 2)

@@ -124,6 +124,8 @@ NEXT_STEPS = {
     "UnknownJob": "See `tenure jobs` for those there are.",
     "JobRemoved": "Schedule it again with `tenure schedule`.",
     "JobFailed": "See `tenure describe` for the reason, then `tenure retry`.",
+    "JobPaused": "Let it go on with `tenure resume`.",
+    "JobStuck": "See `tenure describe` for the reason.",
     "NotDone": "See `tenure doctor` for whether members and nodes are there.",
     "Backlogged": "See `tenure partitions` for where it waits, and publish again (with ids, to be safe from doubles).",
     "PartitionLost": "See `tenure partitions`; restore a snapshot.",

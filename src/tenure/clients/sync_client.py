@@ -149,7 +149,8 @@ class SyncClient:
 
     def ask(self, to: str, message: Any, *, id: str = "", timeout_s: float | None = None) -> Any:
         """A message that wants the handler's result: returns it once the turn is committed. Raises `UnknownJob`,
-        `JobFailed`, or `NotDone` after the deadline (the turn may still run)."""
+        `JobFailed`, or `NotDone` after the deadline (the turn may still run). A job that runs nothing for now refuses
+        it at once (`JobFailed`, `JobPaused`, `JobStuck`): it has no effect then, also not later."""
         return self._home.run(operations.ask, to, message, id, timeout_s)
 
     # -- looking ----------------------------------------------------------------------------------

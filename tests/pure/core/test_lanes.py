@@ -22,7 +22,7 @@ def message(n: int) -> Envelope:
 
 
 def batch(*messages: int, after: tuple[int, int] = (0, 0)) -> bytes:
-    return encode(Batch([message(n) for n in messages], *after))
+    return encode(Batch([message(n) for n in messages], *after, holds_back=True))
 
 
 def numbers(stored: bytes) -> list[int]:

@@ -11,11 +11,12 @@ from msgspec import Raw, Struct
 
 from tenure.scheduler.context import Context
 from tenure.scheduler.grid.memory import Fault
-from tenure.scheduler.grid.port import Map
+from tenure.scheduler.grid.port import EntryEvent, Map
+from tenure.scheduler.holding import HARD, HINT
 from tenure.scheduler.jobtype import Job, JobType
 from tenure.scheduler.keys import partition_sender, slot_key
 from tenure.scheduler.settings import NodeSettings
-from tenure.scheduler.wire import Batch, Kind, Record, encode
+from tenure.scheduler.wire import Answer, Batch, Kind, Record, decode, encode
 from tests.pure.core.bench import CLIENT, Bench, Opened, P, rest
 
 COMMANDS = ("reconcile", "retry", "cancel", "describe", "jobs", "status", "topics", "dead_letters", "exhume")
@@ -94,6 +95,52 @@ async def test_clients_that_were_held_back_go_on_as_soon_as_there_is_room(bench:
     await bench.define("a", "counter", wanted="running", revision=2)
     await rest(1)
     assert (await bench.state_of("a"))["seen"] == list(range(20))
+
+
+async def test_a_client_that_holds_back_by_itself_is_stopped_at_a_multiple_of_the_limit(bench: Bench) -> None:
+    opened = await bench.open(COUNTER, mailbox_messages_max=2, group_messages_max=1)
+    await bench.define("paused", "counter", wanted="paused")
+    await bench.define("other", "counter")
+    bench._sent = 5 * HARD
+    for n in range(5 * HARD):
+        batch = Batch([bench.message("paused", n), bench.message("other", n)], holds_back=True)
+        await bench.grid().set(Map.INBOX, P, slot_key(CLIENT, 1, n), encode(batch))
+    await rest(5)
+    assert len(opened.state.mail["paused"]) == 2 * HARD
+    other = msgspec.msgpack.decode(opened.state.jobs["other"].state)["seen"]
+    assert len(other) == 2 * HARD - 1, "it was in the same slots; in the mailbox is the start, too"
+    await bench.define("paused", "counter", wanted="running", revision=2)
+    await rest(5)
+    assert (await bench.state_of("paused"))["seen"] == list(range(5 * HARD))
+
+
+async def test_a_client_is_told_once_that_a_job_is_full_and_again_if_it_goes_on(bench: Bench) -> None:
+    hints: list[Answer] = []
+
+    def hear(events: list[EntryEvent]) -> None:
+        for event in events:
+            hints.extend(answer for answer in decode(event.value or b"", list[Answer]) if answer.n == HINT)
+
+    async with bench.grid().listen(Map.REPLIES, hear, key=(0, CLIENT), removals=False):
+        await bench.open(COUNTER, mailbox_messages_max=2)
+        await bench.define("paused", "counter", wanted="paused")
+        await rest(1)
+        for n in range(2 * HARD):
+            batch = Batch([bench.message("paused", n)], holds_back=True)
+            await bench.grid().set(Map.INBOX, P, slot_key(CLIENT, 1, n), encode(batch))
+            if n == HARD:
+                assert len(hints) == 1
+                await rest(1.5)
+        await rest(1)
+        assert len(hints) == 2
+        await bench.define("paused", "counter", wanted="running", revision=2)
+        await rest(1)
+    rows: Any = [msgspec.msgpack.decode(hint.body)["room"] for hint in hints]
+    assert [(row["job"], row["full"], row["state"]) for (row,) in rows] == [
+        ("paused", True, "JobPaused"),
+        ("paused", True, "JobPaused"),
+        ("paused", False, ""),
+    ]
 
 
 # -- groups -------------------------------------------------------------------------------------------

@@ -1,0 +1,206 @@
+"""What a client holds back: messages for jobs that take no more, so that all others go on.
+
+    owner: full ──► what waits for the job is taken out of its lane ──► owner: room for so many ──► they go on, in order
+                                                   │ callers who give up take theirs back
+                                                   └── the owner is asked, ever more rarely, as it may not know of us
+
+What is held back was not sent, so for its lane it does not exist yet. Nobody but its callers, who wait, holds it in
+memory. The owner's end is `holding`.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+from msgspec import Struct
+
+from tenure.scheduler.errors import AskFailed, TenureError
+from tenure.scheduler.grid.port import GridError
+from tenure.scheduler.keys import partition_of
+from tenure.scheduler.outlanes import Ticket, Waiting
+from tenure.scheduler.wire import Answer
+
+if TYPE_CHECKING:
+    from tenure.scheduler.client import GridClient
+    from tenure.scheduler.sending import Sending
+
+__all__ = ["HeldBack", "told"]
+
+ASK_FIRST_S, ASK_MAX_S = 0.1, 2.0
+"""How long it waits before it asks whether there is room, unless it is told; twice as long each time."""
+ASKED_AT_ONCE = 500
+ANSWER_WITHIN_S = 10.0
+FORGOTTEN_AFTER_S = 60.0
+"""A full job to which nobody has sent for so long. The next who does finds out anew."""
+NAMED_MAX = 3
+
+
+class Room(Struct):
+    """What a partition says of one of its jobs."""
+
+    job: str
+    full: bool
+    state: str = ""
+    """The name of the error for questions that are refused, if it runs nothing for now."""
+    why: str = ""
+    waiting: int = 0
+    room: int = 1
+    room_bytes: int = 1
+
+
+class Hint(Struct):
+    """What it says unasked."""
+
+    room: list[Room] = []
+
+
+class _Job:
+    def __init__(self, partition: int, room: Room) -> None:
+        self.partition, self.room = partition, room
+        self.messages: deque[Waiting] = deque()
+        self.used_s = trio.current_time()
+
+    def why(self) -> str:
+        return f"{self.room.why}, and {self.room.waiting} messages wait for it"
+
+
+def told(full: Mapping[str, str]) -> str:
+    """For people: which jobs take no more, and why."""
+    some = [f"job {job!r} takes no more for now: {why}" for job, why in list(full.items())[:NAMED_MAX]]
+    return "; ".join(some) + (f"; and {len(full) - NAMED_MAX} more jobs" if len(full) > NAMED_MAX else "")
+
+
+class HeldBack:
+    """What one client holds back."""
+
+    def __init__(self, client: "GridClient", sending: "Sending", nursery: trio.Nursery) -> None:
+        self.client, self.sending, self._nursery = client, sending, nursery
+        self.by_job: dict[str, _Job] = {}
+        """The jobs that take no more, as far as is known here."""
+        self._asking: dict[int, trio.Event] = {}
+        """Partitions that are asked; set to ask at once."""
+
+    # -- what is held back ------------------------------------------------------------------------
+
+    def add(self, waiting: Waiting) -> None:
+        """One more message for one of these jobs, behind the others."""
+        job = self.by_job[waiting.envelope.to]
+        waiting.ticket.pending += 1
+        waiting.ticket.done = False
+        job.used_s = trio.current_time()
+        if not job.messages or (waiting.envelope.reply and job.room.state):
+            self._ask_soon(job.partition)
+        job.messages.append(waiting)
+
+    def of(self, ticket: Ticket) -> Iterator[Waiting]:
+        """What is held back of this caller's."""
+        for job in self.by_job.values():
+            yield from (waiting for waiting in job.messages if waiting.ticket is ticket)
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """Its caller has stopped waiting."""
+        for job in self.by_job.values():
+            if any(waiting.ticket is ticket for waiting in job.messages):
+                job.messages = deque(waiting for waiting in job.messages if waiting.ticket is not ticket)
+
+    def why(self, ids: Collection[str], ticket: Ticket | None = None) -> dict[str, str]:
+        """Of these jobs, and those of this caller's messages, the ones that take no more; and the reasons."""
+        held = {waiting.envelope.to for waiting in self.of(ticket)} if ticket is not None else set()
+        return {id: job.why() for id, job in self.by_job.items() if id in ids or id in held}
+
+    # -- what is heard ----------------------------------------------------------------------------
+
+    def hear(self, answer: Answer) -> None:
+        """A partition has told us something unasked."""
+        try:
+            rooms = msgspec.msgpack.decode(answer.body, type=Hint).room
+        except msgspec.DecodeError:
+            return  # of a version that says something else
+        self._heard(rooms)
+
+    def _heard(self, rooms: Iterable[Room]) -> bool:
+        """True: some may go on."""
+        is_news = False
+        for room in rooms:
+            job = self.by_job.get(room.job)
+            if room.full:
+                if job is None:
+                    job = self._hold_back(room)
+                job.room = room
+                self._refuse_questions(job)
+            elif job is not None:
+                self._let_go_on(job, room)
+                is_news = True
+        return is_news
+
+    def _hold_back(self, room: Room) -> _Job:
+        partition = partition_of(room.job, self.client.partition_count)
+        job = self.by_job[room.job] = _Job(partition, room)
+        job.messages.extend(self.sending.hold_back(partition, room.job))
+        if partition not in self._asking:
+            self._asking[partition] = trio.Event()
+            self._nursery.start_soon(self._ask, partition)
+        return job
+
+    def _refuse_questions(self, job: _Job) -> None:
+        """A job that runs nothing for now answers nothing: who asks is told, and the question is not sent."""
+        room = job.room
+        if not room.state or not any(waiting.envelope.reply for waiting in job.messages):
+            return
+        questions = [waiting for waiting in job.messages if waiting.envelope.reply]
+        job.messages = deque(waiting for waiting in job.messages if not waiting.envelope.reply)
+        for envelope, ticket, _ in questions:
+            text = f"job {room.job!r} took no question, and nothing was done: {job.why()}"
+            self.client.asking.refuse(envelope.reply, room.state, text)
+            self.sending.settle(ticket)
+
+    def _let_go_on(self, job: _Job, room: Room) -> None:
+        """So many as there is room for, and one at least; the next when it says so again."""
+        going: list[Waiting] = []
+        size_bytes = 0
+        while job.messages and (not going or (len(going) < room.room and size_bytes < room.room_bytes)):
+            going.append(waiting := job.messages.popleft())
+            size_bytes += waiting.size_bytes
+        if going:
+            self.sending.let_go_on(job.partition, going)
+        if not job.messages:
+            del self.by_job[room.job]
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    def _ask_soon(self, partition: int) -> None:
+        if (event := self._asking.get(partition)) is not None:
+            event.set()
+
+    async def _ask(self, partition: int) -> None:
+        """Hints get lost, and a new owner does not know whom the last one had told."""
+        pause_s = ASK_FIRST_S
+        try:
+            while jobs := self._jobs_of(partition):
+                with trio.move_on_after(pause_s):
+                    await self._asking[partition].wait()
+                self._asking[partition] = trio.Event()
+                is_news = False
+                for first in range(0, len(jobs), ASKED_AT_ONCE):
+                    is_news |= await self._ask_for(partition, jobs[first : first + ASKED_AT_ONCE])
+                pause_s = ASK_FIRST_S if is_news else min(2 * pause_s, ASK_MAX_S)
+        finally:
+            del self._asking[partition]
+
+    def _jobs_of(self, partition: int) -> list[str]:
+        long_ago_s = trio.current_time() - FORGOTTEN_AFTER_S
+        for id in [id for id, job in self.by_job.items() if not job.messages and job.used_s < long_ago_s]:
+            del self.by_job[id]
+        return [id for id, job in self.by_job.items() if job.partition == partition]
+
+    async def _ask_for(self, partition: int, jobs: list[str]) -> bool:
+        arguments = {"op": "room", "jobs": jobs}
+        try:
+            answer = await self.client.command(partition, "", arguments, deadline_s=ANSWER_WITHIN_S)
+            return self._heard(msgspec.convert(answer, list[Room]))
+        except AskFailed:  # of an owner that holds nobody back but by not reading on
+            return self._heard([Room(id, full=False, room=2**62, room_bytes=2**62) for id in jobs])
+        except (TenureError, GridError):
+            return False

@@ -1,0 +1,142 @@
+"""Which jobs of a partition take no more for now, and who was told: senders hold back what is for these jobs alone.
+
+    mailbox over its limit ──► full: who sends to it is told ──► half empty: they are told that there is room
+                                  │ they hold back by themselves; who can't is not taken from
+                                  └── HARD times the limit: no client is taken from that sends to it
+
+All that is told is a hint, in memory alone: a client that heard nothing is told again, and one that was told asks
+(command `room`). So a lane goes on behind a message for a full job, with all that is for others.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from tenure.scheduler.keys import is_partition_sender
+from tenure.scheduler.live import Live
+from tenure.scheduler.wire import Answer, Batch, Kind, Status
+
+if TYPE_CHECKING:
+    from tenure.scheduler.tenure import Tenure
+
+__all__ = ["HARD", "HINT", "Holding"]
+
+HARD = 8
+"""So many times its limit may a mailbox hold of what was on its way when its senders were told."""
+HINT = 0
+"""The number of an answer that nobody asked for. Questions are numbered from 1; older clients pass over it."""
+AGAIN_S = 1.0
+"""Who goes on sending to a full job after so long has not heard, and is told again."""
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Holding:
+    """Those of one tenure."""
+
+    def __init__(self, tenure: "Tenure") -> None:
+        self.tenure, self.settings = tenure, tenure.settings
+        self.full: dict[str, dict[bytes, float]] = {}
+        """Job -> the senders that were told, and when, on trio's clock."""
+        self._news: dict[bytes, dict[str, None]] = {}
+
+    # -- is it full? ------------------------------------------------------------------------------
+
+    def filled(self, id: str, sender: bytes) -> None:
+        """This sender's message was one more than a mailbox should hold."""
+        told, now_s = self.full.setdefault(id, {}), trio.current_time()
+        if not is_partition_sender(sender) and now_s >= told.get(sender, float("-inf")) + AGAIN_S:
+            told[sender] = now_s
+            self._news.setdefault(sender, {})[id] = None
+
+    def is_over(self, live: Live, times: int = 1) -> bool:
+        """Does more wait for it than so many times the limit?"""
+        settings = self.settings
+        return (
+            len(live.queue) >= times * settings.mailbox_messages_max
+            or live.mail_bytes >= times * settings.mailbox_bytes_max
+        )
+
+    def settled(self, live: Live) -> None:
+        """This job has nothing to do for now: is there room again?"""
+        if live.id in self.full and self._is_half_empty(live):
+            self._opened(live.id)
+
+    def _is_half_empty(self, live: Live) -> bool:
+        settings = self.settings
+        return 2 * len(live.queue) < settings.mailbox_messages_max and 2 * live.mail_bytes < settings.mailbox_bytes_max
+
+    def _opened(self, id: str) -> None:
+        for sender in self.full.pop(id):
+            self._news.setdefault(sender, {})[id] = None
+        self.tenure.taking.let_go_on()
+        self.tell()
+
+    def stops(self, batch: Batch) -> bool:
+        """Must a client's lane stop before this batch? Not for commands: they may be what a job needs to go on."""
+        by_id = self.tenure.lives.by_id
+        for envelope in batch.envelopes:
+            if envelope.kind == Kind.MESSAGE and envelope.to in self.full:
+                live = by_id.get(envelope.to)
+                if not batch.holds_back or (live is not None and self.is_over(live, HARD)):
+                    return True
+        return False
+
+    # -- what is said of it -----------------------------------------------------------------------
+
+    def tell(self) -> None:
+        """Tell clients what has changed."""
+        news, self._news = self._news, {}
+        hints = [(sender, [self._row(id) for id in ids]) for sender, ids in news.items()]
+        answers = [(sender, Answer(HINT, True, Raw(_encode({"room": rows})))) for sender, rows in hints]
+        self.tenure.courier.send([], answers)
+
+    def has_news(self) -> bool:
+        """Is there something to tell?"""
+        return bool(self._news)
+
+    def room(self, id: str, sender: bytes) -> dict[str, Any]:
+        """A client asks whether this job takes messages again."""
+        live = self.tenure.lives.of(id)
+        if self.is_over(live) or id in self.full:
+            self.full.setdefault(id, {})[sender] = trio.current_time()
+            self.settled(live)
+        self.tenure.lives.ready(live)  # to be forgotten, if it has nothing to do
+        return self._row(id, live)
+
+    def _row(self, id: str, live: Live | None = None) -> dict[str, Any]:
+        live = live or self.tenure.lives.by_id.get(id) or Live(id)
+        settings, senders = self.settings, max(1, len(self.full.get(id, ())))
+        state, why = self.refusal(live) or ("", "it is slower than what comes in")
+        return {
+            "job": id,
+            "full": id in self.full,
+            "state": state,
+            "why": why,
+            "waiting": len(live.queue),
+            "room": max(1, (settings.mailbox_messages_max - len(live.queue)) // senders),
+            "room_bytes": max(1, (settings.mailbox_bytes_max - live.mail_bytes) // senders),
+        }
+
+    def refusal(self, live: Live) -> tuple[str, str] | None:
+        """If this job runs nothing until somebody does something: the name of the error that says so, and the cause."""
+        if not live.exists():
+            return None
+        if live.status == Status.FAILED:
+            return "JobFailed", f"it has failed: {live.failure.error if live.failure else 'nobody knows why'}"
+        if live.status == Status.PAUSED:
+            return "JobPaused", "it is paused"
+        if live.stuck and not self.tenure.running.is_parked(live) and not self._may_run_elsewhere(live):
+            return "JobStuck", f"it is stuck: {live.stuck}"
+        return None
+
+    def _may_run_elsewhere(self, live: Live) -> bool:
+        """Is there a node that runs what this one can't? Then its partition is on its way there."""
+        host = self.tenure.host
+        nodes = [node for node in host.live_nodes() if not node.draining]
+        if host.type_of(live.record())[0] is not None:
+            return False
+        if live.pickled:
+            return any(node.allows_pickled and node.id != host.node for node in nodes)
+        return any(node.types.get(live.type_name, 0) >= live.version for node in nodes)

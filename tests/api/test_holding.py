@@ -1,0 +1,329 @@
+"""A job that takes no more: what is for it is held back at its senders, and nobody else waits."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import trio
+
+import tenure
+from tenure.scheduler.client import GridClient
+from tenure.scheduler.commands import OPERATIONS
+from tenure.scheduler.holding import Holding
+from tenure.scheduler.keys import partition_of
+from tenure.scheduler.sending import Sending
+from tenure.testing import Cluster
+
+PARTITIONS = 4
+SETTINGS = tenure.NodeSettings(mailbox_messages_max=20, mailbox_bytes_max=20_000, group_messages_max=10)
+
+
+@tenure.job("holding-sum", retry=tenure.Retry(attempts_max=1))
+class Sum(tenure.Job):
+    """Fails over what is negative."""
+
+    seen: list[int] = []
+
+    def on_message(self, ctx: tenure.Context, message: Any) -> int:
+        if isinstance(message, int):
+            if message < 0:
+                raise ValueError("negative")
+            self.seen.append(message)
+        return sum(self.seen)
+
+
+@tenure.job("holding-needs")
+class Needs(tenure.Job):
+    """Can't be made without its field."""
+
+    email: str
+
+    def on_message(self, ctx: tenure.Context, message: Any) -> str:
+        return self.email
+
+
+@tenure.job("holding-slow", retry=tenure.Retry(attempts_max=1))
+class Slow(tenure.Job):
+    """Takes its time, and fails over what is negative."""
+
+    seen: list[int] = []
+
+    async def on_message(self, ctx: tenure.Context, message: int) -> int:
+        await trio.sleep(0.01)
+        if message < 0:
+            raise ValueError("negative")
+        self.seen.append(message)
+        return message
+
+
+@pytest.fixture
+async def cluster(in_virtual_time: None) -> AsyncIterator[Cluster]:
+    async with Cluster(nodes=2, members=2, partitions=PARTITIONS, settings=SETTINGS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[tenure.Client]:
+    async with cluster.client() as client:
+        yield client
+
+
+def neighbours_of(id: str) -> Iterator[str]:
+    """Ids of the same partition."""
+    same = partition_of(id, PARTITIONS)
+    return (f"n{n}" for n in range(10_000) if partition_of(f"n{n}", PARTITIONS) == same)
+
+
+async def fail(client: tenure.Client, id: str) -> None:
+    await client.schedule(Sum, id=id)
+    with pytest.raises(tenure.JobFailed, match="ValueError: negative"):
+        await client.ask(id, -1)
+
+
+async def fill(client: tenure.Client, id: str, bytes_each: int = 0) -> list[int]:
+    """Publish until the job takes no more; returns what was stored."""
+    for n in range(10_000):
+        try:
+            await client.publish(id, "x" * bytes_each if bytes_each else n, timeout_s=1)
+        except tenure.Backlogged as backlogged:
+            if backlogged.full.keys() == {id}:
+                return list(range(n))
+            raise
+    raise AssertionError("it takes all")
+
+
+async def test_a_failed_job_holds_up_none_of_its_clients_other_jobs(client: tenure.Client) -> None:
+    good = next(neighbours_of("bad"))
+    await client.schedule(Sum, id=good)
+    await fail(client, "bad")
+    await fill(client, "bad")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(publish_in_vain, client, "bad")
+        for n in range(200):
+            await client.publish(good, n, timeout_s=1)
+        assert await client.ask(good, 0, timeout_s=1) == sum(range(200))
+        assert (await client.describe("bad", timeout_s=1))["status"] == "failed"
+        assert len(await client.jobs(timeout_s=1)) == 2
+        assert await client.retry("bad", skip=True, timeout_s=1)
+        nursery.cancel_scope.cancel()
+    await client.unschedule("bad", timeout_s=5)
+
+
+async def publish_in_vain(client: tenure.Client, id: str) -> None:
+    while True:
+        with pytest.raises(tenure.Backlogged):
+            await client.publish_many([(id, 1_000_000)] * 100, timeout_s=1)
+
+
+async def test_one_call_for_several_jobs_stores_what_is_not_for_the_full_one(client: tenure.Client) -> None:
+    good = next(neighbours_of("bad"))
+    await client.schedule(Sum, id=good)
+    await fail(client, "bad")
+    await fill(client, "bad")
+    messages: list[tuple[str, Any]] = [(id, n) for n in range(5) for id in ("bad", good)]
+    with pytest.raises(tenure.Backlogged) as caught:
+        await client.publish_many(messages, timeout_s=1)
+    assert caught.value.unstored == [("bad", n) for n in range(5)]
+    assert (await client.state(good)).seen == list(range(5))
+
+
+async def test_who_publishes_is_told_which_job_is_full_and_why(client: tenure.Client) -> None:
+    await fail(client, "bad")
+    await client.schedule(Sum, id="asleep")
+    await client.pause("asleep")
+    stored = await fill(client, "bad")
+    with pytest.raises(tenure.Backlogged, match="job 'bad' takes no more for now: it has failed: ValueError: negative"):
+        await client.publish("bad", 1, timeout_s=1)
+    assert 20 <= len(stored) <= 30
+    await fill(client, "asleep")
+    with pytest.raises(tenure.Backlogged, match=r"job 'asleep' .* it is paused, and \d+ messages wait for it"):
+        await client.publish("asleep", 1, timeout_s=1)
+
+
+async def test_a_mailbox_is_full_by_its_bytes_too(client: tenure.Client) -> None:
+    await client.schedule(Sum, id="asleep")
+    await client.pause("asleep")
+    assert 7 <= len(await fill(client, "asleep", 3_000)) <= 12
+
+
+async def test_what_was_held_back_comes_in_order_and_once(cluster: Cluster, client: tenure.Client) -> None:
+    await client.schedule(Sum, id="asleep")
+    await client.pause("asleep")
+    async with cluster.client() as other, trio.open_nursery() as nursery:
+        nursery.start_soon(publish_in_order, client, 0)
+        nursery.start_soon(publish_in_order, other, 1000)
+        await trio.sleep(2)
+        assert 20 <= (await client.describe("asleep"))["waiting"] <= 8 * 20 + 100
+        await client.resume("asleep")
+    seen = (await client.state("asleep")).seen
+    assert [n for n in seen if n < 1000] == list(range(300))
+    assert [n for n in seen if n >= 1000] == list(range(1000, 1300))
+
+
+async def publish_in_order(client: tenure.Client, first: int) -> None:
+    for n in range(first, first + 300, 10):
+        await client.publish_many([("asleep", n + i) for i in range(10)], timeout_s=100)
+
+
+async def test_a_slow_job_takes_all_at_its_own_pace(client: tenure.Client) -> None:
+    await client.schedule(Slow, id="slow")
+    began_s = trio.current_time()
+    for n in range(0, 500, 10):
+        await client.publish_many([("slow", n + i) for i in range(10)], timeout_s=60)
+    assert await client.ask("slow", 500) == 500
+    assert (await client.state("slow")).seen == list(range(501))
+    assert trio.current_time() - began_s < 501 * 0.01 * 1.1
+
+
+async def test_a_question_waits_its_turn_behind_what_is_held_back(client: tenure.Client) -> None:
+    await client.schedule(Slow, id="slow")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.publish_many, [("slow", n) for n in range(200)])
+        await trio.sleep(0.5)
+        assert await client.ask("slow", 7) == 7
+    assert (await client.state("slow")).seen == [*range(200), 7]
+
+
+async def test_what_is_held_back_goes_on_under_a_new_owner(cluster: Cluster, client: tenure.Client) -> None:
+    """It knows nothing of whom the last one had told."""
+    await client.schedule(Sum, id="asleep")
+    await client.pause("asleep")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(publish_in_order, client, 0)
+        await trio.sleep(2)
+        for node in await cluster.nodes():
+            await cluster.add_node()
+            await cluster.kill(node)
+        await client.resume("asleep")
+    assert (await client.state("asleep")).seen == list(range(300))
+
+
+async def test_who_gives_up_leaves_nothing_behind(client: tenure.Client) -> None:
+    await client.schedule(Sum, id="asleep")
+    await client.pause("asleep")
+    for _ in range(20):
+        with trio.move_on_after(0.5):
+            await client.publish_many([("asleep", 1)] * 20)
+    sending = await client._home.run(sending_of)
+    held = sending.held_back
+    assert held.by_job.keys() == {"asleep"}
+    assert not held.by_job["asleep"].messages
+    await trio.sleep(70)
+    assert not held.by_job
+    assert not held._asking, "nobody is asked about a job to which nobody sends"
+    assert sending._buffer_bytes == 0
+
+
+async def test_an_owner_of_an_older_version_gets_it_all_and_does_not_read_on(
+    client: tenure.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.schedule(Sum, id="asleep")
+    await client.pause("asleep")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(publish_in_order, client, 0)
+        await trio.sleep(2)
+        monkeypatch.delitem(OPERATIONS, "room")
+        monkeypatch.setattr(Holding, "tell", lambda self: None)
+        await trio.sleep(10)
+        assert not (await client._home.run(sending_of)).held_back.by_job
+        await client.resume("asleep")
+    assert (await client.state("asleep")).seen == list(range(300))
+
+
+async def sending_of(client: GridClient) -> Sending:
+    return client.sending
+
+
+# -- questions ------------------------------------------------------------------------------------
+
+
+async def test_a_question_to_a_failed_job_is_refused_at_once_and_for_good(client: tenure.Client) -> None:
+    await fail(client, "bad")
+    await client.publish_many([("bad", n) for n in (1, 2)])
+    began_s = trio.current_time()
+    with pytest.raises(tenure.JobFailed, match=r"nothing was done: it has failed: ValueError: negative; 3 messages"):
+        await client.ask("bad", 100)
+    assert trio.current_time() - began_s < 1
+    await client.retry("bad", skip=True)
+    assert (await client.state("bad")).seen == [1, 2]
+
+
+async def test_a_question_to_a_paused_job_is_refused_at_once_and_for_good(client: tenure.Client) -> None:
+    await client.schedule(Sum, id="asleep")
+    await client.pause("asleep")
+    began_s = trio.current_time()
+    with pytest.raises(tenure.JobPaused, match="it is paused; 0 messages wait for it"):
+        await client.ask("asleep", 100)
+    assert trio.current_time() - began_s < 1
+    await client.resume("asleep")
+    assert await client.ask("asleep", 1) == 1
+
+
+async def test_a_question_to_a_job_that_no_node_can_run_is_refused_at_once(cluster: Cluster) -> None:
+    registry = tenure.Registry()
+
+    @tenure.job("holding-needs", registry=registry)
+    class Otherwise(tenure.Job):
+        """As somebody sees it who does not know what it needs."""
+
+        def on_message(self, ctx: tenure.Context, message: Any) -> None: ...
+
+    @tenure.job("holding-of-nobody", registry=registry)
+    class OfNobody(tenure.Job):
+        def on_message(self, ctx: tenure.Context, message: Any) -> None: ...
+
+    async with cluster.client(registry=registry) as client:
+        await client.schedule(OfNobody, id="nobody")
+        await client.schedule(Otherwise, id="needy")
+        began_s = trio.current_time()
+        with pytest.raises(tenure.JobStuck, match="it is stuck: UnknownJobType"):
+            await client.ask("nobody", 1)
+        with pytest.raises((tenure.JobFailed, tenure.JobStuck), match="missing required field `email`"):
+            await client.ask("needy", 1)
+        assert trio.current_time() - began_s < 2
+
+
+async def test_questions_that_wait_when_the_job_fails_are_refused_then(client: tenure.Client) -> None:
+    await client.schedule(Slow, id="slow")
+    await client.schedule(Slow, id="bad")
+    errors: list[BaseException] = []
+
+    async def ask(id: str, message: int) -> None:
+        try:
+            await client.ask(id, message)
+        except tenure.TenureError as error:
+            errors.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for n in (1, -1, 2, 3):
+            nursery.start_soon(ask, "bad", n)
+            await trio.sleep(0.001)
+        for n in range(10):
+            nursery.start_soon(ask, "slow", n)
+        await trio.sleep(0.05)
+        await client.pause("slow")
+        began_s = trio.current_time()
+    assert trio.current_time() - began_s < 1
+    assert sorted(type(error).__name__ for error in errors)[:4] == ["JobFailed"] * 3 + ["JobPaused"]
+    await client.retry("bad", skip=True)
+    await client.resume("slow")
+    assert (await client.state("bad")).seen == [1]
+    assert len((await client.state("slow")).seen) + len(errors) == 13
+
+
+async def test_questions_to_a_full_failed_job_are_refused_at_once(client: tenure.Client) -> None:
+    await fail(client, "bad")
+    stored = await fill(client, "bad")
+    began_s = trio.current_time()
+    with pytest.raises(tenure.JobFailed, match="nothing was done"):
+        await client.ask("bad", 1_000_000)
+    assert trio.current_time() - began_s < 1
+    await client.retry("bad", skip=True)
+    assert (await client.state("bad")).seen == stored
+
+
+async def test_a_question_that_was_answered_is_answered_again_while_its_job_is_paused(client: tenure.Client) -> None:
+    await client.schedule(Sum, id="asleep")
+    assert await client.ask("asleep", 5, id="order-1") == 5
+    await client.pause("asleep")
+    assert await client.ask("asleep", 5, id="order-1") == 5
