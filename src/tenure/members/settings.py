@@ -89,11 +89,13 @@ class MemberSettings:
     def __post_init__(self) -> None:
         if "${" in self.cluster_name:
             raise ValueError(f"the name {self.cluster_name!r} has '${{' in it: members would replace what follows")
+        if not 0 <= self.port <= PORT_MAX:
+            raise ValueError(f"port is {self.port}: it must be between 0 (any free one) and {PORT_MAX}")
         for host, port in (self.address, *self.join):
             if ":" in host:
                 raise ValueError(f"{host!r} looks like IPv6, which clients don't speak: name an IPv4 address or a host")
             if not 0 <= port <= PORT_MAX:
-                raise ValueError(f"{host}:{port}: a port is between 0 (any free one) and {PORT_MAX}")
+                raise ValueError(f"join has {host}:{port}: a port is between 0 and {PORT_MAX}")
         if not 0 <= self.backups <= BACKUPS_MAX:
             raise ValueError(f"backups is {self.backups}: Hazelcast keeps between 0 and {BACKUPS_MAX}")
         if self.member_count < 1:
