@@ -82,6 +82,8 @@ class NodeInfo(Struct, frozen=True):
     """What the command said that started it (see `tenure.jobs.spawning`). Empty: nothing, or its version can't tell."""
     parked: dict[int, str] = {}
     """The partitions that stand still on it for an error that nobody expected, and why (see `bulkhead`)."""
+    threads_lost: int = 0
+    """Threads of blocking turns that were given up, and that still run (see `threads`)."""
 
 
 class Assignment(Struct, frozen=True):

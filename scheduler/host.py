@@ -20,6 +20,7 @@ from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.snapshots.desk import Desk
 from tenure.scheduler.snapshots.schedule import BUILT_IN
 from tenure.scheduler.texts import told
+from tenure.scheduler.threads import Threads
 from tenure.scheduler.wire import JobRecord
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Host:
 
     def __post_init__(self) -> None:
         self._serials = itertools.count(1)
-        self.threads = trio.CapacityLimiter(40)
+        self.threads = Threads(self.settings.blocking_threads_max, lambda text: self.report(text))
         self.turns = trio.CapacityLimiter(max(1, self.settings.turns_at_once_max))
         self.turns_done = 0
         self.large_images = trio.Semaphore(LARGE_IMAGES_AT_ONCE)

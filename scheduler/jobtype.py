@@ -111,6 +111,11 @@ class JobType:
             self.handlers[Kind.MESSAGE] = target
         self.state_type: Any = target if self.is_class else dict[str, Any]
         self.is_async = blocking or timeout_s is not None or any(map(_is_async, self.handlers.values()))
+        if not any((timeout_s in (None, float("inf")), blocking, *map(_is_async, self.handlers.values()))):
+            raise Mistake(
+                f"job type {name!r}: timeout_s can't end a plain handler, which shares the node's loop; define its "
+                "handlers with `async def`, or run them in threads (blocking=True)"
+            )
         self.async_kinds = frozenset(kind for kind, found in self.handlers.items() if _is_async(found))
         self.message_type = _message_type(self.handlers.get(Kind.MESSAGE), skip=2 if self.is_class else 1)
         self.decode_message: Callable[[Any], Any] = msgspec.msgpack.Decoder(self.message_type).decode
@@ -331,9 +336,11 @@ def job(
     """Register a class (or a function of a context and a message) as a job type.
 
     `name` is what is stored: classes may move between modules. `version` grows when the state changes
-    shape (see `Job.upgrade`). `blocking` runs plain handlers in a thread. `topics` are subscribed to at
-    the start of each job. `misfire` says what happens to a timer that nobody could fire in time: run it
-    once, skip it, or catch up on each missed time. `remember_s` is how long message ids are remembered.
+    shape (see `Job.upgrade`). `blocking` runs plain handlers in a thread. `timeout_s` ends turns of async
+    handlers and of those in threads; a type that has only plain ones, which nothing can end, is refused with
+    it. `topics` are subscribed to at the start of each job. `misfire` says what happens to a timer that nobody
+    could fire in time: run it once, skip it, or catch up on each missed time. `remember_s` is how long message
+    ids are remembered.
     """
 
     def register(target: Target) -> Target:

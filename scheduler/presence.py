@@ -44,6 +44,7 @@ class Presence:
             self._beat += 1
             try:
                 self._meter.measure()
+                self.host.threads.mind()
                 await self.grid.set(Map.NODES, 0, self._key, encode(self.info()), ttl_s=ttl_s)
                 self._beaten(trio.current_time())
                 if not seen:
@@ -87,6 +88,7 @@ class Presence:
             rules=RULES,
             version=self.host.version,
             parked=self.node.bulkhead.shown(),
+            threads_lost=len(self.host.threads.lost),
             place=next((launcher.place for launcher in self.host.launchers.values()), ""),
             unfit=tuple(self.host.unfit),
             cuts=True,

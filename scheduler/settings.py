@@ -68,6 +68,9 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     """A partition with so much not known to be stored elsewhere parks the jobs that would send more."""
     turns_at_once_max: int = 10_000
     """Async turns running at the same time on one node."""
+    blocking_threads_max: int = 40
+    """Blocking turns at work at the same time on one node; others wait, and that is not counted as running. As many
+    more threads at most are replaced whose turn was given up and that still run."""
     crash_attempts_max: int = 3
     """A message whose turn was running in so many crashes in a row fails its job."""
     lane_lifetime_s: float = 3600.0

@@ -23,6 +23,7 @@ from tenure.scheduler.jobtype import JobType
 from tenure.scheduler.keys import checked_address, checked_id, partition_of
 from tenure.scheduler.live import Live
 from tenure.scheduler.timers import granted
+from tenure.scheduler.turnid import turn_id
 from tenure.scheduler.wire import EMPTY, UNSTORABLE, Answer, Envelope, Kind
 
 if TYPE_CHECKING:
@@ -140,11 +141,19 @@ class Turns:
         try:
             if live.instance is None:
                 live.instance = type.load(live.state, live.version)
-            with trio.move_on_after(float("inf") if type.timeout_s is None else type.timeout_s) as limit:
+            limit_s = float("inf") if type.timeout_s is None else type.timeout_s
+            with trio.CancelScope() as limit:
+
+                def begun() -> None:
+                    limit.deadline = trio.current_time() + limit_s
+
                 call = partial(self._call, live, type, ctx, envelope)
                 if type.blocking and envelope.kind not in type.async_kinds:
-                    result = await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self.host.threads)
+                    turn = turn_id(live.id, live.generation, envelope)
+                    who = f"the blocking turn {turn} of job {live.id!r} ({live.type_name})"
+                    result = await self.host.threads.run(call, who, begun)
                 else:
+                    begun()
                     result = call()
                     if envelope.kind in type.async_kinds and isinstance(result, Awaitable):
                         result = await result

@@ -60,8 +60,8 @@ async def examine_grid(grid: Grid, *, timeout_s: float) -> list[Verdict]:
         return [*verdicts, _not_looked("grid", error)]
     if isinstance(found, Unformed):
         verdicts.append(Verdict("cluster", BAD, found.finding, found.next_step))
-        return [*verdicts, _nodes(nodes), *_types(nodes)] if nodes else verdicts
-    verdicts += [*await _looked("data", partial(_heads, grid, found)), _nodes(nodes), *_types(nodes)]
+        return [*verdicts, _nodes(nodes), *_threads(nodes), *_types(nodes)] if nodes else verdicts
+    verdicts += [*await _looked("data", partial(_heads, grid, found)), _nodes(nodes), *_threads(nodes), *_types(nodes)]
     if nodes:
         verdicts += await _looked("owners", partial(_work, grid, timeout_s))
     return verdicts
@@ -152,6 +152,15 @@ async def _head(grid: Grid, partition: int) -> bytes | None:
     if failure is not None:
         raise failure
     return None
+
+
+def _threads(nodes: list[NodeInfo]) -> list[Verdict]:
+    losers = [f"{node.id} ({node.threads_lost})" for node in nodes if node.threads_lost]
+    if not losers:
+        return []
+    finding = f"turns were given up whose threads still run, on {', '.join(losers)}"
+    next_step = "The node's log says what they stand in; restart the node to end them."
+    return [Verdict("threads", WARNING, finding, next_step)]
 
 
 def _nodes(nodes: list[NodeInfo]) -> Verdict:

@@ -27,6 +27,7 @@ def node(
     drain_deadline: SecondsOrZero = 30.0,
     turn_deadline: SecondsOrZero | None = None,
     turns_at_once: int | None = None,
+    threads: int | None = None,
     give_up_after: Seconds = 60.0,
     connect_timeout: Seconds = 30.0,
     allow_unsafe_members: Annotated[bool, Parameter(negative="")] = False,
@@ -61,6 +62,8 @@ def node(
         Seconds of these that running turns get to finish; later they are cancelled, and run again elsewhere.
     turns_at_once
         Async and blocking turns that may run at the same time on this node; the others wait.
+    threads
+        Blocking turns that may be at work at the same time on this node; the others wait.
     give_up_after
         Seconds without an answer from any member until the node ends.
     connect_timeout
@@ -99,6 +102,10 @@ def node(
         if turns_at_once < 1:
             raise Usage(f"--turns-at-once is {turns_at_once}: a node that runs jobs runs at least one turn.")
         changed["turns_at_once_max"] = turns_at_once
+    if threads is not None:
+        if threads < 1:
+            raise Usage(f"--threads is {threads}: a node has at least one for blocking turns.")
+        changed["blocking_threads_max"] = threads
     options = NodeOptions(
         cluster=cluster or None,
         name=name,

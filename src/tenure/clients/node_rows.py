@@ -25,6 +25,7 @@ async def node_rows(grid: "Grid") -> list[dict[str, Any]]:
             "lost": list(node.lost),
             "unfit": list(node.unfit),
             "parked": {str(partition): why for partition, why in node.parked.items()},
+            "threads_lost": node.threads_lost,
             "member": members.get(node.member, ""),
             "version": node.version,
             "reads": list(node.reads),

@@ -35,6 +35,7 @@ def tally(ctx: Context, message: Any) -> None:
         ({"timeout_s": 0}, "timeout_s is a positive number"),
         ({"timeout_s": math.nan}, "timeout_s is a positive number"),
         ({"timeout_s": "1"}, "timeout_s is a positive number"),
+        ({"timeout_s": 1.0}, r"timeout_s can't end a plain handler, .* `async def`, .* \(blocking=True\)"),
         ({"version": 0}, "versions are whole numbers and begin at 1, not 0"),
         ({"version": 1.5}, "versions are"),
         ({"version": "2"}, "versions are"),
