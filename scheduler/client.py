@@ -64,6 +64,7 @@ class GridClient:
         self.elapsed = Elapsed(now_ms)
         self.allegiance = Allegiance(grid, self.elapsed.now_s, nursery, self._let_go)
         self.known_types = KnownTypes(self)
+        self._commands = 0
         self.defining = Defining(self)
         self.directory = Directory(self)
         self.sending = Sending(self, nursery)
@@ -182,10 +183,20 @@ class GridClient:
         return type.load(state, version)
 
     async def command(
-        self, partition: int, to: str, arguments: dict[str, Any], *, deadline_s: float | None = None
+        self,
+        partition: int,
+        to: str,
+        arguments: dict[str, Any],
+        *,
+        deadline_s: float | None = None,
+        once: bool = False,
     ) -> Any:
         """A question to a partition itself (see `commands`). It is asked again while there is no answer: one that waits
-        for something is forgotten when its partition gets another owner. Commands may be repeated."""
+        for something is forgotten when its partition gets another owner. With `once` it is done once, however often it
+        is asked; others may be repeated."""
+        if once:
+            self._commands += 1
+            arguments = arguments | {"once": f"{self.sender.hex()}.{self._commands}"}
         limit_s = self.settings.ask_deadline_s if deadline_s is None else deadline_s
         end_s, patience_s = trio.current_time() + limit_s, REPEAT_S
         while True:

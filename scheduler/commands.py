@@ -11,7 +11,7 @@ from tenure.scheduler.activities_wire import Activity
 from tenure.scheduler.journal import TenureOver
 from tenure.scheduler.live import Live
 from tenure.scheduler.sightings import Question, application_of
-from tenure.scheduler.wire import DeadLetter, Envelope, JobRecord, Kind, Status
+from tenure.scheduler.wire import Answer, DeadLetter, Envelope, JobRecord, Kind, Status
 
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["body_of", "run", "shown"]
 
 PAGE_MAX = 1000
+REPEATED_S_MAX = 3600.0
+"""Clients repeat a command until they are answered. One that counts once is remembered for so long."""
 _decode = msgspec.msgpack.Decoder().decode
 Arguments = dict[str, Any]
 
@@ -40,12 +42,27 @@ def run(tenure: "Tenure", envelope: Envelope) -> None:
         return
     if operation in (_jobs, _jobs_of, _status) and tenure.definitions.postpone(envelope):
         return
+    once = f"command {arguments['once']!s:.100}" if arguments.get("once") else ""
+    if once and (known := tenure.turns.remembered("", once)) is not None and known[1] is not None:
+        tenure.turns.draft.answer(envelope, known[1])
+        return
     try:
         operation(tenure, envelope, arguments)
+        if once:
+            _remember(tenure, envelope, once)
     except TenureOver:
         raise
     except Exception as error:  # noqa: BLE001  # whatever somebody asks for, the partition goes on
         tenure.turns.draft.answer_error(envelope, "AskFailed", f"wrong arguments: {arguments!r:.200}: {error!r}")
+
+
+def _remember(tenure: "Tenure", envelope: Envelope, once: str) -> None:
+    """What was answered just now is the answer to all repetitions of this command."""
+    answers = tenure.turns.draft.answers
+    if envelope.reply and answers and answers[-1][1].n == envelope.reply:
+        _, answer = answers[-1]
+        until_ms = tenure.host.now_ms() + round(REPEATED_S_MAX * 1000)
+        tenure.turns.draft.remembered["", once] = (until_ms, Answer(0, answer.ok, answer.body))
 
 
 def _existing(tenure: "Tenure", envelope: Envelope) -> Live | None:

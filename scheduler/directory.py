@@ -49,7 +49,7 @@ class Directory:
 
     async def retry(self, id: str, *, skip: bool = False, deadline_s: float | None = None) -> bool:
         """Try a failed job's event again, or (`skip`) make a dead letter of it. False: the job has not failed."""
-        return bool(await self._command(id, {"op": "retry", "skip": skip}, deadline_s))
+        return bool(await self._command(id, {"op": "retry", "skip": skip}, deadline_s, once=True))
 
     async def cancel(self, id: str, *, deadline_s: float | None = None) -> None:
         """Pause the job and end its running turn; what it was about stays first in its queue."""
@@ -57,10 +57,11 @@ class Directory:
         await self.client.defining.want(id, "paused", deadline_s=deadline_s)
         await self._command(id, {"op": "cancel"}, deadline_s)
 
-    async def _command(self, id: str, arguments: dict[str, Any], deadline_s: float | None) -> Any:
-        return await self.client.command(
-            partition_of(checked_address(id), self.client.partition_count), id, arguments, deadline_s=deadline_s
-        )
+    async def _command(
+        self, id: str, arguments: dict[str, Any], deadline_s: float | None, *, once: bool = False
+    ) -> Any:
+        partition = partition_of(checked_address(id), self.client.partition_count)
+        return await self.client.command(partition, id, arguments, deadline_s=deadline_s, once=once)
 
     async def every_partition(self, arguments: dict[str, Any], *, deadline_s: float | None = None) -> list[Any]:
         """Ask all partitions the same; raises `NotDone` if one does not answer."""
@@ -121,5 +122,5 @@ class Directory:
         count = 0
         for partition, numbers in by_partition.items():
             arguments = {"op": "exhume", "letters": numbers, "replay": replay}
-            count += await self.client.command(partition, "", arguments, deadline_s=deadline_s)
+            count += await self.client.command(partition, "", arguments, deadline_s=deadline_s, once=True)
         return count
