@@ -73,6 +73,7 @@ class Memory(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     high_since_s: float | None = None
     low_since_s: float | None = None
+    few_since_s: float | None = None
     changed_s: float = 0.0
     awaited_s: float = 0.0
     """When nodes were last seen to be yet to come."""
@@ -93,6 +94,8 @@ def decide(marks: Marks, memory: Memory, seen: Seen) -> tuple[Memory, Decision]:
     there = seen.nodes + seen.coming
     memory = _observed(marks, memory, seen)
     if there < marks.nodes_min:
+        if memory.changed_s and seen.now_s - (memory.few_since_s or seen.now_s) < marks.rise_s:
+            return memory, Decision(there, "")  # one that is silent for a moment may be busy, and is not missing yet
         return _changed(memory, seen), Decision(marks.nodes_min, f"{there} nodes are fewer than nodes_min")
     if there > marks.nodes_max:
         return _too_many(marks, memory, seen)
@@ -135,6 +138,7 @@ def _observed(marks: Marks, memory: Memory, seen: Seen) -> Memory:
         memory,
         high_since_s=_since(memory.high_since_s, seen.now_s) if high else None,
         low_since_s=_since(memory.low_since_s, seen.now_s) if low else None,
+        few_since_s=_since(memory.few_since_s, seen.now_s) if seen.nodes + seen.coming < marks.nodes_min else None,
     )
 
 

@@ -85,6 +85,8 @@ class NodeInfo(Struct, frozen=True):
     threads_lost: int = 0
     """Threads of blocking turns that were given up, and that still run (see `threads`)."""
 
+    heartbeat_s: float = 0.2
+    """How often it says so."""
 
 class Assignment(Struct, frozen=True):
     """The published value."""

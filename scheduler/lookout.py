@@ -113,6 +113,8 @@ class Lookout:
                 live[id] = info
             elif now_s - since_s >= FORGET_AFTER * patience_s:
                 silent.append(id)
+        for id in self._beats.keys() - nodes.keys():
+            del self._beats[id]  # it has left
         return live, silent
 
     def _forgive(self, unseen_s: float) -> None:

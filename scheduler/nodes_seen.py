@@ -17,6 +17,8 @@ T = TypeVar("T")
 PATIENCE_S = 30.0
 """As long as it takes until a member's backups have come for one that failed, and more."""
 PAUSE_S = 0.1
+PACE_MAX_S = 10.0
+"""A node that says that its heart beats more slowly is not waited for longer."""
 
 
 async def live_nodes(grid: Grid) -> list[NodeInfo]:
@@ -25,12 +27,14 @@ async def live_nodes(grid: Grid) -> list[NodeInfo]:
     Who has fallen silent just now is not told from who is slow: what must not be done while a node lives (see
     `upgrades`) asks for `said_nodes` too.
     """
-    before = {node.id: node.beat for node in await said_nodes(grid)}
+    said = await said_nodes(grid)
+    before = {node.id: node.beat for node in said}
+    pace_s = max((min(node.heartbeat_s, PACE_MAX_S) for node in said), default=0.0)
     alive: dict[str, NodeInfo] = {}
     for _ in range(3):
         if before.keys() <= alive.keys():
             break
-        await trio.sleep(NodeSettings().heartbeat_s * 1.5)
+        await trio.sleep(max(NodeSettings().heartbeat_s, pace_s) * 1.5)
         alive |= {node.id: node for node in await said_nodes(grid) if before.get(node.id) != node.beat}
     return sorted(alive.values(), key=lambda node: node.id)
 

@@ -86,6 +86,7 @@ class Presence:
             load=self._meter.load,
             reads=self.host.formats.reads,
             rules=RULES,
+            heartbeat_s=self.settings.heartbeat_s,
             version=self.host.version,
             parked=self.node.bulkhead.shown(),
             threads_lost=len(self.host.threads.lost),

@@ -65,7 +65,8 @@ class Call(Invocation):
         self.backup_acks_received, self.backup_acks_expected = 0, -1
         self.pending_response_received_time = -1
         self.future = self  # type: ignore[assignment]  # it does what the client does with a future
-        self.sends = 0
+        self.sends = 1
+        """How often it was, or is about to be, sent."""
         self.caller = caller
         self.about = about
         self.ended = False
@@ -80,9 +81,10 @@ class Call(Invocation):
 
     @sent_connection.setter
     def sent_connection(self, connection: Any) -> None:
-        """The client sets it when it has sent the request, and to None before it sends it again."""
+        """The client sets it when it has sent the request, and to None before it sends it again. That is what counts:
+        an answer may be here before the client has noted that it has sent."""
         self._connection = connection
-        self.sends += connection is not None
+        self.sends += connection is None
 
     # What the client takes for a future; called in its threads.
 

@@ -124,6 +124,7 @@ class Lease(Generic[T]):
         """For the thread only."""
         self._nursery: trio.Nursery | None = None
         self._closing = trio.Event()
+        self._whole = trio.CancelScope()
         self._failure: BaseException | None = None
         _settle(self.opened, partial(self._soon, lambda: thread.start(self._live)))
 
@@ -155,6 +156,10 @@ class Lease(Generic[T]):
     # -- in the thread ----------------------------------------------------------------------------
 
     async def _live(self) -> None:
+        with self._whole:
+            await self._hold()
+
+    async def _hold(self) -> None:
         try:
             async with self._opening() as self.value, trio.open_nursery() as self._nursery:
                 if not _succeed(self.opened, None):
@@ -176,6 +181,8 @@ class Lease(Generic[T]):
 
     def _close(self) -> None:
         self._closing.set()
+        if self._nursery is None:
+            self._whole.cancel()  # nobody waits for what it is still entering: a member's start, say
 
     def _begin(self, fn: Callable[[T], Awaitable[R]], future: "Future[R]") -> None:
         if self._nursery is None or self._closing.is_set():

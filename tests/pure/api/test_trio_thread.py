@@ -114,6 +114,33 @@ def test_who_opens_what_fails_in_a_nursery_is_told() -> None:
             future.result(SOON_S)
 
 
+def test_what_is_closed_while_it_is_being_opened_is_not_waited_for() -> None:
+    """As when an asyncio timeout ends `async with Client()` while a member starts."""
+    left = threading.Event()
+
+    @asynccontextmanager
+    async def slow() -> AsyncIterator[int]:
+        try:
+            await trio.sleep_forever()
+        finally:
+            left.set()
+        yield 1
+
+    thread = TrioThread()
+    lease: Lease[int] = thread.open(slow)
+    time.sleep(0.1)
+    lease.close()
+    assert left.wait(SOON_S)
+    for future in (lease.opened, lease.closed):
+        with pytest.raises(ClientClosed):
+            future.result(SOON_S)
+    other = thread.open(opening)
+    other.opened.result(SOON_S)
+    other.close().result(SOON_S)
+    thread.stop()
+    thread.join(SOON_S)
+
+
 def test_a_cancelled_wait_for_the_end_harms_nobody() -> None:
     thread = TrioThread()
     first, second = thread.open(opening), thread.open(opening)

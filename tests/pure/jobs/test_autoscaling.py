@@ -128,10 +128,19 @@ def test_nothing_is_added_while_some_are_yet_to_come() -> None:
     assert decision == Decision(5, "")
 
 
-def test_fewer_than_there_must_be_are_replaced_at_once() -> None:
-    marks = changed(nodes_min=3)
-    _, decision = decide(marks, Memory(changed_s=99.5), Seen(100.0, 1, 1, 0, 0.0, 0.0))
+def test_fewer_than_there_must_be_are_started_at_once_in_the_beginning() -> None:
+    _, decision = decide(changed(nodes_min=3), Memory(), Seen(100.0, 1, 1, 0, 0.0, 0.0))
     assert decision.nodes == 3
+
+
+def test_a_node_that_is_silent_for_a_moment_is_not_replaced_and_one_that_stays_away_is() -> None:
+    marks = changed(nodes_min=3)
+    memory, nodes = Memory(changed_s=50.0), []
+    for tenths, there in enumerate([3, 2, 2, 3, 2, *[2] * 12]):
+        memory, decision = decide(marks, memory, Seen(100.0 + tenths / 10, there, 0, 0, 0.3, 10.0))
+        nodes.append(decision.nodes - there)
+    assert nodes.index(1) == 4 + 10, "a second after it was seen last"
+    assert sum(nodes[:14]) == 0
 
 
 def test_one_node_less_must_be_able_to_carry_the_load() -> None:
