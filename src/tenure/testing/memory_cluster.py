@@ -6,7 +6,7 @@ effect and return nothing until it is unpaused: it wakes up as a zombie.
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from os import PathLike
 from random import Random
@@ -21,6 +21,7 @@ from tenure.scheduler.cluster import Cluster as Marker
 from tenure.scheduler.cluster import find_or_form
 from tenure.scheduler.errors import Mistake, NotDone
 from tenure.scheduler.grid.memory import FaultyCluster, MemoryCluster, MemoryGrid
+from tenure.scheduler.grid.port import Map
 from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import Registry
 from tenure.scheduler.node import Node
@@ -29,7 +30,7 @@ from tenure.scheduler.tenure import Tenure
 from tenure.testing.backend import Backend, Plan, known_to_clients, pick
 from tenure.testing.fake_runs import FakeRun
 from tenure.testing.memory_activities import MemoryActivities, open_activities
-from tenure.testing.quiet import due_times_ms, is_at_work
+from tenure.testing.quiet import at_work, due_times_ms, unstarted, untaken
 
 __all__ = ["MemoryBackend", "open_memory"]
 
@@ -78,6 +79,8 @@ class MemoryBackend(Backend):
         self.registry = load_application(plan.app, apart=True)
         self._clock = _clock(plan)
         self._ahead_ms = 0
+        self._held_ms: int | None = None
+        """What the clocks show while they are advanced."""
         self.grid_cluster = _grid_cluster(plan)
         self._nursery = nursery
         self._marker: Marker | None = None
@@ -85,33 +88,57 @@ class MemoryBackend(Backend):
         self._nodes_ever = 0
 
     def now_ms(self) -> int:
-        return self._clock() + self._ahead_ms
+        return self._clock() + self._ahead_ms if self._held_ms is None else self._held_ms
 
     async def advance(self, seconds: float) -> None:
         if not seconds >= 0:
             raise Mistake(f"clocks go on, by a number of seconds, not {seconds!r}")
-        end_ms = self.now_ms() + round(seconds * 1000)
-        while True:
-            await self._settle()
-            now_ms = self.now_ms()
-            if now_ms >= end_ms:
-                return
-            coming = (due_ms for tenure in self._tenures() for due_ms in due_times_ms(tenure) if due_ms > now_ms)
-            self._ahead_ms += min([end_ms, *coming]) - now_ms
-            for tenure in self._tenures():
-                tenure.wake()
+        # Meanwhile they show what we say, however long turns take: so it is exactly so much in the end.
+        now_ms = self._held_ms = self.now_ms()
+        end_ms, tried = now_ms + round(seconds * 1000), set[Hashable]()
+        try:
+            await self._settle(tried, scheduled=True)
+            while now_ms < end_ms:
+                coming = (due_ms for tenure in self._tenures() for due_ms in due_times_ms(tenure) if due_ms > now_ms)
+                due_ms = min([end_ms, *coming])
+                self._go_on(due_ms - now_ms)
+                now_ms = due_ms
+                await self._settle(tried)
+        finally:
+            self._ahead_ms = self._held_ms - self._clock()
+            self._held_ms = None
 
-    async def _settle(self) -> None:
-        """What is due now is done, or at least begun (its node may be paused, its turn may take long)."""
+    def _go_on(self, by_ms: int) -> None:
+        assert self._held_ms is not None
+        self._held_ms += by_ms
+        for tenure in self._tenures():
+            tenure.alarms.hasten(by_ms / 1000)
+            tenure.wake()
+
+    async def _settle(self, tried: set[Hashable], *, scheduled: bool = False) -> None:
+        """What is due now is done, or at least begun: its node may be paused, its turn may take long. What was waited
+        for in vain is not waited for again."""
         with trio.move_on_after(SETTLE_TIMEOUT_S):
-            while not self._is_quiet():  # noqa: ASYNC110  # in virtual time, mostly
+            while not tried.issuperset(self._unsettled(scheduled)):  # noqa: ASYNC110  # in virtual time, mostly
                 await trio.sleep(SETTLE_POLL_S)
+            return
+        tried.update(self._unsettled(scheduled))
 
-    def _is_quiet(self) -> bool:
-        now_ms, tenures = self.now_ms(), self._tenures()
-        if any(is_at_work(tenure) for tenure in tenures):
-            return False
-        return not any(due_ms <= now_ms for tenure in tenures for due_ms in due_times_ms(tenure))
+    def _unsettled(self, scheduled: bool) -> Iterator[Hashable]:
+        now_ms = self.now_ms()
+        for tenure in self._tenures():
+            yield from at_work(tenure)
+            yield from untaken(tenure, self._entries(Map.INBOX, tenure.partition))
+            if scheduled:
+                yield from unstarted(tenure, self._entries(Map.JOBS, tenure.partition))
+            if any(due_ms <= now_ms for due_ms in due_times_ms(tenure)):
+                yield tenure.partition, "due", now_ms
+
+    def _entries(self, map: Map, partition: int) -> Mapping[bytes, bytes]:
+        side = self.grid_cluster.largest()
+        row = side.rows[partition]
+        shard = side.members[row[0]].shards.get(partition) if row else None
+        return shard.entries[map] if shard else {}
 
     def _tenures(self) -> list[Tenure]:
         return [tenure for running in self._nodes.values() for tenure in running.node.tenures.values()]

@@ -1,11 +1,14 @@
 """What is yet to come in a tenure: by its timers and retries, and because it is at work."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 
+from tenure.scheduler.errors import Final
+from tenure.scheduler.inlanes import is_passed
+from tenure.scheduler.keys import split_slot_key
 from tenure.scheduler.tenure import Tenure
-from tenure.scheduler.wire import Failure, Status, Timer
+from tenure.scheduler.wire import Definition, Failure, Status, Timer, decode
 
-__all__ = ["due_times_ms", "is_at_work"]
+__all__ = ["at_work", "due_times_ms", "unstarted", "untaken"]
 
 
 def due_times_ms(tenure: Tenure) -> Iterator[int]:
@@ -27,9 +30,34 @@ def _due(status: str, timer: Timer | None, failure: Failure | None) -> Iterator[
         yield failure.retry_ms
 
 
-def is_at_work(tenure: Tenure) -> bool:
-    """Is there a turn that runs or could, or something to be committed?"""
-    turns = tenure.turns
-    if turns.draft.wanted or turns.in_flight is not None or any(tenure.state.outbox.values()):
-        return True
-    return any(live.running or live.loading or (live.queue and live.may_run()) for live in tenure.lives.by_id.values())
+def at_work(tenure: Tenure) -> Iterator[Hashable]:
+    """What it is at: turns that run or could, what is to be committed or is on its way. Each by a name of its own."""
+    turns, partition = tenure.turns, tenure.partition
+    if turns.draft.wanted or turns.in_flight is not None:
+        yield partition, "commit", tenure.state.next_slot
+    if not tenure.courier.is_quiet():
+        yield partition, "outbox", tenure.state.next_slot
+    for live in tenure.lives.by_id.values():
+        if live.running or live.loading or (live.queue and live.may_run()):
+            yield partition, "turn", live.id, live.turns
+
+
+def untaken(tenure: Tenure, inbox: Mapping[bytes, bytes]) -> Iterator[Hashable]:
+    """Messages that are stored, and that it has not taken."""
+    lanes = tenure.inlanes
+    for key in inbox:
+        if split_slot_key(key) and not is_passed(key, lanes.cursors, lanes.watermark, lanes.incarnation):
+            yield tenure.partition, "message", key
+
+
+def unstarted(tenure: Tenure, definitions: Mapping[bytes, bytes]) -> Iterator[Hashable]:
+    """Jobs that are scheduled, and that it has not made yet."""
+    for key, value in definitions.items():
+        id = key.decode(errors="replace")
+        live = tenure.lives.by_id.get(id)
+        if not (live.exists() if live else id in tenure.state.jobs):
+            try:
+                if decode(value, Definition).wanted != "removed":
+                    yield tenure.partition, "job", id
+            except Final:
+                pass
