@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tenure.scheduler.activities_wire import Activity
+from tenure.scheduler.errors import WrongType
 from tenure.scheduler.journal import TenureOver
 from tenure.scheduler.live import Live
 from tenure.scheduler.sightings import Question, application_of
@@ -21,6 +22,8 @@ __all__ = ["body_of", "run", "shown"]
 PAGE_MAX = 1000
 REPEATED_S_MAX = 3600.0
 """Clients repeat a command until they are answered. One that counts once is remembered for so long."""
+AILING_ATTEMPTS = 5
+"""What has failed so often in a row is not just a hiccup."""
 _decode = msgspec.msgpack.Decoder().decode
 Arguments = dict[str, Any]
 
@@ -74,6 +77,18 @@ def _existing(tenure: "Tenure", envelope: Envelope) -> Live | None:
     return None
 
 
+def _check(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    """Would a job of this type and these parameters be one? False: its type is not known here."""
+    found = tenure.host.known_type(str(arguments["type"]))
+    try:
+        if found is not None:
+            found.initial(arguments["parameters"])
+    except WrongType as error:
+        tenure.turns.draft.answer_error(envelope, "WrongType", str(error))
+    else:
+        tenure.turns.draft.answer_value(envelope, found is not None)
+
+
 def _reconcile(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     tenure.definitions.answer_when(envelope, int(arguments["revision"]))
 
@@ -90,7 +105,7 @@ def _retry(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     if failed and arguments.get("skip") and live.queue and live.queue[0].kind != Kind.STOP and not live.running:
         first = live.queue[0]
         tenure.turns.done(live, first)
-        tenure.dead_letters.bury(first, "Skipped", live.failure.error if live.failure else "skipped")
+        tenure.dead_letters.keep(first, "Skipped", live.failure.error if live.failure else "skipped")
     if live.status == Status.FAILED:
         tenure.definitions.resume(live)
     elif failed:
@@ -238,12 +253,19 @@ def _status(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
             "jobs": len(_ids(tenure)),
             "failed": sum(record.status == Status.FAILED for _, record in tenure.lives.records()),
             "stuck": _stuck(tenure),
+            "retrying": _retrying(tenure),
             "waiting": sum(len(live.queue) for live in tenure.lives.by_id.values()),
             "dead_letters": len(state.dead),
             "outbox": sum(len(slots) for slots in state.outbox.values()),
             "lanes": len(state.cursors),
         },
     )
+
+
+def _retrying(tenure: "Tenure") -> int:
+    """Jobs that have not failed yet, but whose first event has, again and again."""
+    records = (record for _, record in tenure.lives.records() if record.status != Status.FAILED)
+    return sum(record.failure is not None and record.failure.attempts >= AILING_ATTEMPTS for record in records)
 
 
 def _stuck(tenure: "Tenure") -> int:
@@ -333,6 +355,7 @@ def _exhume(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
 
 
 OPERATIONS: dict[str, Callable[["Tenure", Envelope, Arguments], None]] = {
+    "check": _check,
     "reconcile": _reconcile,
     "retry": _retry,
     "cancel": _cancel,

@@ -17,6 +17,7 @@ from tenure.cli import main
 from tenure.cli import snapshots as cli_snapshots
 from tenure.cli.options import Connection
 from tenure.scheduler.grid.port import Grid
+from tenure.scheduler.jobtype import Registry
 from tenure.scheduler.settings import NodeSettings
 from tenure.testing.backend import Plan
 from tenure.testing.memory_cluster import open_memory
@@ -34,6 +35,10 @@ class Shell:
         self.app: Source = None
         self.before: Before | None = None
         """What is done on the cluster before the command."""
+        self.after: Before | None = None
+        """And after it, however it ends."""
+        self.others: list[Registry] = []
+        """What further nodes know."""
         self.silences = False
         """The members answer no more, when the command begins."""
         self.out = self.err = ""
@@ -76,13 +81,20 @@ class Shell:
             faults=None,
         )
         async with open_memory(plan) as backend:
+            for other in self.others:
+                await backend.add_node(other)
             grid = backend.grid_cluster.connect()
             if self.before is not None:
                 async with tenure.Client(grid=grid, registry=backend.registry) as client:
                     await self.before(client)
             if self.silences:
                 self._monkeypatch.setattr(grid, "get", _never)
-            yield grid
+            try:
+                yield grid
+            finally:
+                if self.after is not None:
+                    async with tenure.Client(grid=grid, registry=backend.registry) as client:
+                        await self.after(client)
 
 
 async def _never(*_: Any, **__: Any) -> None:

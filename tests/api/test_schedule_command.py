@@ -22,9 +22,21 @@ class Starter(tenure.Job):
             await trio.sleep(60)
 
 
+class Choosy(tenure.Job):
+    """Can't be made without."""
+
+    email: str
+    street: str
+    n: int = 0
+
+
+class Other(tenure.Job):
+    """Of another application."""
+
+
 @pytest.fixture
 def schedule(shell: Shell) -> Shell:
-    shell.app = Registry(JobType("starter", Starter))
+    shell.app = Registry(JobType("starter", Starter), JobType("choosy", Choosy))
     return shell
 
 
@@ -35,9 +47,34 @@ def test_what_its_first_turn_fails_of_is_said(schedule: Shell) -> None:
 
 
 def test_parameters_that_do_not_fit_are_said(schedule: Shell) -> None:
-    for wrong in ("what=x", "how=1"):
-        schedule("schedule", "starter", "a", wrong, code=1)
-        assert "does not start" in schedule.err
+    for wrong, what in {
+        "what=x": "job type 'starter' has no field what; it has how",
+        "how=1": "parameters of job type 'starter': Expected `str`, got `int` - at `$.how`",
+    }.items():
+        schedule("schedule", "starter", "a", wrong, code=2)
+        assert what in schedule.err
+    schedule("schedule", "choosy", "a", "n=1", code=2)
+    assert "parameters of job type 'choosy': missing email, street (no default)" in schedule.err
+
+
+def test_what_does_not_fit_is_not_made(schedule: Shell) -> None:
+    found: list[object] = []
+
+    async def after(client: tenure.Client) -> None:
+        found.append(await client.jobs())
+
+    schedule.after = after
+    schedule("schedule", "choosy", "a", "n=1", code=2)
+    schedule("schedule", "starter", "a", "what=x", code=2)
+    assert found == [[], []]
+
+
+def test_what_only_some_nodes_know_is_awaited_there(schedule: Shell) -> None:
+    """Its partition may be at a node of another application, and moves."""
+    schedule.others = [Registry(JobType("other", Other))]
+    for id in ("a", "b", "c", "d", "e"):
+        schedule("schedule", "starter", id)
+        assert f"Job {id} is scheduled." in schedule.err
 
 
 @pytest.mark.parametrize("how", ["finishes", "takes long", "just starts"])

@@ -29,6 +29,9 @@ NODE_PATIENCE_S = 10.0
 FIRST_TURN_S = 3.0
 """How long a job's first turn may be waited for, to be seen failing. A node may have others to run before it."""
 FIRST_TURN_POLL_S = 0.02
+CHECK_S = 5.0
+MOVE_S, MOVE_POLL_S = 15.0, 0.2
+"""A job whose type its node does not know moves, with its partition, to one that does."""
 
 
 def schedule(
@@ -58,6 +61,7 @@ def schedule(
         async with connected(connection) as client:
             if not connection.app:
                 await borrow_type(client, type)
+                await check_parameters(client, type, id, given)
             await client.defining.schedule(type, id, given)
             if not connection.app:
                 await check_started(client, id)
@@ -182,8 +186,26 @@ def _parameters(pairs: tuple[str, ...], params: str | None) -> dict[str, Any]:
     return given
 
 
+async def check_parameters(client: "GridClient", type: str, id: str, parameters: dict[str, Any]) -> None:
+    """Have them checked by a node that knows the type, before anything is made. Raises `WrongType`."""
+    from tenure.scheduler.errors import AskFailed, NotDone
+    from tenure.scheduler.keys import checked_address, partition_of
+    from tenure.scheduler.nodes_seen import said_nodes
+
+    nodes = [node for node in await said_nodes(client.grid) if type in node.types and node.owned]
+    owner = partition_of(checked_address(id), client.partition_count)
+    for partition in (owner, *(node.owned[0] for node in nodes)):
+        try:
+            if await client.command(
+                partition, "", {"op": "check", "type": type, "parameters": parameters}, deadline_s=CHECK_S
+            ):
+                return
+        except (AskFailed, NotDone):
+            continue  # of an older version, or gone: then the job's first turn shows it
+
+
 async def check_started(client: "GridClient", id: str) -> None:
-    """Parameters that nobody here could check are checked by the job's node, and by its first turn."""
+    """What nobody could check before, its first turn shows."""
     import trio
 
     from tenure.scheduler.errors import UnknownJob
@@ -193,6 +215,11 @@ async def check_started(client: "GridClient", id: str) -> None:
         with trio.move_on_after(FIRST_TURN_S):
             while _is_to_start(seen):
                 await trio.sleep(FIRST_TURN_POLL_S)
+                seen = await client.directory.describe(id)
+        with trio.move_on_after(MOVE_S):
+            # Its partition goes to a node that knows the type: there is one, or it would not have been scheduled.
+            while seen["stuck"].startswith("UnknownJobType"):
+                await trio.sleep(MOVE_POLL_S)
                 seen = await client.directory.describe(id)
     except UnknownJob:
         return  # it was made, and has finished already
