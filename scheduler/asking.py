@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from tenure.scheduler import errors
 from tenure.scheduler.allegiance import LOST
+from tenure.scheduler.deadline import checked_limit
 from tenure.scheduler.errors import AskFailed, Backlogged, ClusterReplaced, NotDone, PartitionLost
 from tenure.scheduler.grid.port import EntryEvent, GridError, Map
 from tenure.scheduler.held_back import told
@@ -57,7 +58,7 @@ class Asking:
         n = envelope.reply = self._question_count
         question = self._questions[n] = _Question()
         try:
-            with trio.move_on_after(limit_s):
+            with trio.move_on_after(checked_limit(limit_s)):
                 await self._send([(envelope.to, None)], [(partition, envelope)], limit_s)
                 await self._await_answer(n, question)
         except Backlogged as backlogged:

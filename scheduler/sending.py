@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from tenure.scheduler.deadline import checked_limit
 from tenure.scheduler.errors import Backlogged, ClientClosed, ClusterReplaced, Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.held_back import HeldBack, told
@@ -94,7 +95,7 @@ class Sending:
     async def _store(self, envelopes: list[tuple[int, Envelope]], ticket: Ticket, limit_s: float) -> int:
         """Send them, and wait; returns how many were sent, all of them if there was time enough."""
         sent = 0
-        with trio.move_on_after(limit_s) as patience:
+        with trio.move_on_after(checked_limit(limit_s)) as patience:
             self._patience.add(patience)
             try:
                 while sent < len(envelopes):

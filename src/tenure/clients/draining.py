@@ -7,6 +7,7 @@ from tenure.clients.quiescing import Tell, workers
 from tenure.clients.scaling import left, named, tell
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
+from tenure.scheduler.deadline import checked_limit
 from tenure.scheduler.errors import Mistake, NodeSilent, NotDone, NotFinished
 from tenure.scheduler.grid.port import GridError
 from tenure.scheduler.nodes_seen import live_nodes, patiently, said_nodes
@@ -34,7 +35,7 @@ async def drain(
         raise Mistake(f"no node would stay to take what {info.id} hands over: start another one, or stop this one")
     done = False
     try:
-        with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
+        with trio.move_on_after(float("inf") if timeout_s is None else checked_limit(timeout_s)):
             if await tell(client.grid, info.id, Order(drain=True)):
                 await _emptied(client, info.id, on_wait)
             elif not last_too:
@@ -128,7 +129,7 @@ async def stop(
     else:
         _check_empty(info)
         await _check_alone(client, info)
-    with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
+    with trio.move_on_after(float("inf") if timeout_s is None else checked_limit(timeout_s)):
         await tell(client.grid, info.id, Order(leave=True))
         if on_wait is not None:
             on_wait(f"the end of {info.id}")
