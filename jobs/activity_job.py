@@ -13,6 +13,7 @@ from tenure.scheduler.activities_wire import ActivityEvent
 from tenure.scheduler.context import Context
 from tenure.scheduler.errors import Mistake
 from tenure.scheduler.jobtype import Job, Retry
+from tenure.scheduler.topic import Topic
 
 __all__ = ["ActivityJob", "Finished", "Order", "finished_topic"]
 
@@ -164,7 +165,7 @@ class ActivityJob(Job, kw_only=True):
             attempts=event.attempt,
             at=ctx.now,
         )
-        ctx.publish(finished_topic(ctx.id), self.last)
+        ctx.publish(Topic(finished_topic(ctx.id)), self.last)
         for job in self.followers:
             ctx.send(job, {"finished": self.last})
         if self.queued:

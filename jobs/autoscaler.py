@@ -221,7 +221,8 @@ class Autoscaler(Job, kw_only=True):
             self.started += 1
             name = f"{ctx.id}-{self.started}"
             work = self._work(ctx, filled_in(self.spawn, {"name": name}))
-            ctx.start_activity(name, work, retry=Retry(first_delay_s=1.0), cancel_deadline_s=self.drain_s)
+            retry = Retry(attempts_max=5, first_delay_s=1.0)
+            ctx.start_activity(name, work, retry=retry, cancel_deadline_s=self.drain_s)
             self.awaited[name] = ctx.now.timestamp()
             names.append(name)
         return f"started {', '.join(names)}"

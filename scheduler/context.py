@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tenure.scheduler.activities import Wish, apply, begin
 from tenure.scheduler.activities_wire import Activity, ActivityPolicy
 from tenure.scheduler.errors import Mistake, TooLarge
-from tenure.scheduler.jobtype import Retry
+from tenure.scheduler.jobtype import COUNT_MAX, Retry
 from tenure.scheduler.keys import split_slot_key
 from tenure.scheduler.timers import TimerWish, check_cron, due_at_ms, due_in_ms, next_cron_ms
+from tenure.scheduler.topic import Topic
 from tenure.scheduler.turnid import EVENTS, turn_id
 from tenure.scheduler.wire import Envelope, Kind
 
@@ -129,9 +130,14 @@ class Context:
         """A message to another job (or to this one)."""
         self._add(self._turns.outgoing(to, message, Kind.MESSAGE, self._live.id, id))
 
-    def publish(self, topic: str, message: Any, *, id: str = "") -> None:
-        """A message to every subscriber of a topic."""
-        self._add(self._turns.outgoing(topic, message, Kind.TOPIC, self._live.id, id))
+    def publish(self, to: str | Topic, message: Any, *, id: str = "") -> None:
+        """As a client's `publish`: a message to the job of this id, or to every subscriber of a `Topic`."""
+        if isinstance(to, Topic):
+            self._add(self._turns.outgoing(to.name, message, Kind.TOPIC, self._live.id, id))
+        elif isinstance(to, str):
+            self.send(to, message, id=id)
+        else:
+            raise Mistake(f"ctx.publish takes a job's id or a tenure.Topic, not {to!r}; `broadcast` takes a job type")
 
     def broadcast(self, type: Any, message: Any, *, id: str = "") -> None:
         """A message to every job of a type (a registered class or function, or its name)."""
@@ -220,8 +226,10 @@ class Context:
         again. A name may be used again when its activity has ended.
         """
         retry = retry or Retry(attempts_max=3, first_delay_s=1.0)
+        if retry.not_on:
+            raise Mistake(f"activity {name!r}: retry.not_on is for handlers; an activity's program ends with a code")
         policy = ActivityPolicy(
-            retry.attempts_max,
+            COUNT_MAX if retry.attempts_max is None else retry.attempts_max,
             retry.first_delay_s,
             retry.factor,
             retry.delay_max_s,

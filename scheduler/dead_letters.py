@@ -35,6 +35,11 @@ class DeadLetters:
         self.turns.draft.wanted = True
         self.host.report(f"dead letter {self.partition}.{n} for {envelope.to!r}: {reason}: {detail}")
 
+    def keep(self, envelope: Envelope, reason: str, detail: str) -> None:
+        """The same for one that its job has had: it is kept, also where it was for all subscribers of a topic."""
+        envelope.topic = ""
+        self.bury(envelope, reason, detail)
+
     def _next_number(self) -> int:
         last = self.state.buried_count
         for draft in (self.turns.in_flight, self.turns.draft):

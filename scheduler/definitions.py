@@ -295,6 +295,8 @@ class Definitions:
         turns = self.tenure.turns
         reason = "JobRemoved" if definition.generation else "UnknownJob"
         detail = "the job was removed" if definition.generation else "there is no job of this id"
+        if self.tenure.state.subscribers.get(live.id):
+            detail += f"; there is a topic of this name, whose subscribers get what is published to Topic({live.id!r})"
         while live.queue:
             envelope = live.queue[0]
             turns.done(live, envelope)

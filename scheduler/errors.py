@@ -31,6 +31,8 @@ __all__ = [
     "NotSpawned",
     "PartitionLost",
     "PickledJobsRefused",
+    "Reject",
+    "Rejected",
     "StateTooLarge",
     "TenureError",
     "TooLarge",
@@ -132,8 +134,9 @@ class JobRemoved(UnknownJob):
 
 
 class JobFailed(Final):
-    """The job has failed and is parked with its error and the message that did it; see `describe`, then `retry`. A
-    question to it was that message, or was refused and has no effect; the text says which."""
+    """The handler raised, each time that it was tried. A question changed nothing then, and its job goes on; a job that
+    failed at something else is parked with its error and the message that did it: see `describe`, then `retry`. A
+    question to such a job is refused, and has no effect."""
 
 
 class JobPaused(TryAgain):
@@ -142,6 +145,16 @@ class JobPaused(TryAgain):
 
 class JobStuck(TryAgain):
     """No node that is there can run the job, so the question was refused: it has no effect. The text has the cause."""
+
+
+class Rejected(Final):
+    """The job's handler refused the message (it raised `Reject`); the text is the handler's own. Nothing was changed,
+    and the job goes on."""
+
+
+class Reject(TenureError):
+    """To be raised by a handler that refuses a message: nothing of the turn takes effect, it is not tried again, and
+    the job goes on. The one who asked hears `Rejected`, with this text; what was published becomes a dead letter."""
 
 
 class AskFailed(Final):

@@ -6,7 +6,7 @@ connection, a cache) lives as long as this node keeps the job in memory, and is 
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol, TypeVar, cast
 
@@ -14,13 +14,16 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tenure.scheduler.errors import Mistake, NotPicklable, Undecodable, UnknownJobType, WrongType
+from tenure.scheduler.handlers import check_handlers, decoder_of, message_type_of
 from tenure.scheduler.keys import checked_address
 from tenure.scheduler.wire import SECONDS_MAX, UNSTORABLE, Kind
 
 __all__ = ["Job", "JobType", "Registry", "Retry", "job", "registry"]
 
 Misfire = Literal["run_once", "skip", "catch_up"]
+OnFailure = Literal["park", "skip"]
 FACTOR_MAX = 1000
+COUNT_MAX = 2**63 - 1
 HANDLERS = {
     Kind.START: "on_start",
     Kind.MESSAGE: "on_message",
@@ -45,25 +48,33 @@ class Job(Struct, dict=True, kw_only=True):
 
 
 class Retry(Struct, frozen=True, kw_only=True):
-    """How often a turn that failed is tried again, and how long to wait in between."""
+    """How often a turn that failed is tried again, and how long to wait in between.
 
-    attempts_max: int = 5
+    Twenty attempts, as it is by default, take about ten minutes: what is out of reach for so long may come back
+    meanwhile. None: without end. Each pause is up to a tenth longer than it says, so that jobs that failed together
+    don't all try together. What raises one of `not_on` is not tried again.
+    """
+
+    attempts_max: int | None = 20
     first_delay_s: float = 0.1
     factor: float = 2.0
     delay_max_s: float = 60.0
+    not_on: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
         is_right = (
-            _is_count(self.attempts_max)
+            (self.attempts_max is None or _is_count(self.attempts_max))
             and _is_number(self.first_delay_s, 0, SECONDS_MAX)
             and _is_number(self.factor, 1, FACTOR_MAX)
             and _is_number(self.delay_max_s, 0)
         )
         if not is_right:
             raise Mistake(
-                "retry needs a whole number attempts_max >= 1, first_delay_s from 0 to a hundred years, "
-                f"a factor from 1 to {FACTOR_MAX} and delay_max_s >= 0: {self}"
+                "retry needs a whole number attempts_max >= 1 (None: without end), first_delay_s from 0 to a hundred "
+                f"years, a factor from 1 to {FACTOR_MAX} and delay_max_s >= 0: {self}"
             )
+        if not (isinstance(self.not_on, tuple) and all(map(_is_exception, self.not_on))):
+            raise Mistake(f"retry: not_on is a tuple of exception classes, (ValueError,), not {self.not_on!r}")
 
     def delay_s(self, attempts: int) -> float:
         """The pause before the next try, after `attempts` of them."""
@@ -86,6 +97,7 @@ class JobType:
         version: int = 1,
         application: str = "",
         retry: Retry | None = None,
+        on_failure: OnFailure = "park",
         misfire: Misfire = "run_once",
         misfire_grace_s: float = 1.0,
         remember_s: float = 86_400.0,
@@ -94,10 +106,10 @@ class JobType:
         topics: tuple[str, ...] = (),
         pickled: bytes = b"",
     ) -> None:
-        _check_options(name, target, version, misfire)
+        _check_options(name, target, version, misfire, on_failure)
         _check_seconds(name, misfire_grace_s, remember_s, timeout_s)
         self.name, self.target, self.version, self.application = name, target, version, application
-        self.retry = retry or Retry()
+        self.retry, self.on_failure = retry or Retry(), on_failure
         self.misfire: Misfire = misfire
         self.misfire_grace_s, self.remember_s, self.timeout_s = misfire_grace_s, remember_s, timeout_s
         self.blocking, self.topics, self.pickled = blocking, _checked_topics(name, topics), pickled
@@ -117,9 +129,11 @@ class JobType:
                 "handlers with `async def`, or run them in threads (blocking=True)"
             )
         self.async_kinds = frozenset(kind for kind, found in self.handlers.items() if _is_async(found))
-        self.message_type = _message_type(self.handlers.get(Kind.MESSAGE), skip=2 if self.is_class else 1)
-        self.decode_message: Callable[[Any], Any] = msgspec.msgpack.Decoder(self.message_type).decode
-        self._decode_state: Callable[[Any], Any] = msgspec.msgpack.Decoder(self.state_type).decode
+        by_name = {HANDLERS[kind] if self.is_class else "": found for kind, found in self.handlers.items()}
+        check_handlers(name, target, by_name, set(HANDLERS.values()))
+        self.message_type = message_type_of(self.handlers.get(Kind.MESSAGE), skip=2 if self.is_class else 1)
+        self.decode_message: Callable[[Any], Any] = decoder_of(name, "messages", self.message_type)
+        self._decode_state: Callable[[Any], Any] = decoder_of(name, "state", self.state_type)
         self.upgrade: Callable[[dict[str, Any], int], Any] | None = getattr(target, "upgrade", None)
         self.keeps_instance = Kind.RESUMED in self.handlers
 
@@ -131,14 +145,20 @@ class JobType:
     def initial(self, parameters: dict[str, Any]) -> bytes:
         """The state of a new job; raises `WrongType` with the path of the parameter that does not fit."""
         if self.is_class:
-            unknown = parameters.keys() - {field.encode_name for field in msgspec.structs.fields(self.target)}
-            if unknown:
-                raise WrongType(f"job type {self.name!r} has no field {', '.join(sorted(unknown))}")
+            self._check_names(parameters.keys())
         try:
             instance = msgspec.convert(parameters, self.state_type, builtin_types=_NATIVE)
             return self.dump(instance)
         except (msgspec.ValidationError, TypeError) as error:
             raise WrongType(f"parameters of job type {self.name!r}: {error}") from error
+
+    def _check_names(self, given: Collection[str]) -> None:
+        fields = {field.encode_name: field for field in msgspec.structs.fields(self.target)}
+        if unknown := [name for name in given if name not in fields]:
+            has = f"it has {', '.join(fields)}" if fields else "it has none"
+            raise WrongType(f"job type {self.name!r} has no field {', '.join(sorted(map(str, unknown)))}; {has}")
+        if missing := [name for name, field in fields.items() if field.required and name not in given]:
+            raise WrongType(f"parameters of job type {self.name!r}: missing {', '.join(missing)} (no default)")
 
     def load(self, state: Any, version: int) -> Any:
         """The live job from its stored state, upgraded if it is an older version's; raises `Undecodable`."""
@@ -192,28 +212,19 @@ def _is_async(handler: Any) -> bool:
     )
 
 
-def _message_type(handler: Any, skip: int) -> Any:
-    if handler is None:
-        return Any
-    try:
-        hints = typing.get_type_hints(handler, include_extras=True)
-        names = list(inspect.signature(handler).parameters)
-    except (NameError, TypeError, ValueError):
-        return Any
-    if len(names) <= skip:
-        raise Mistake(f"{handler!r} must take a context and a message")
-    return hints.get(names[skip], Any)
-
-
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**63
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= COUNT_MAX
+
+
+def _is_exception(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)
 
 
 def _is_number(value: Any, least: float, most: float = float("inf")) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
-def _check_options(name: str, target: Any, version: int, misfire: str) -> None:
+def _check_options(name: str, target: Any, version: int, misfire: str, on_failure: str) -> None:
     if not name or not isinstance(name, str) or len(name) > 200:
         raise Mistake(f"a job type needs a name of 1 to 200 characters, not {name!r}")
     if not callable(target):
@@ -224,6 +235,8 @@ def _check_options(name: str, target: Any, version: int, misfire: str) -> None:
         raise Mistake(f"job type {name!r}: versions are whole numbers and begin at 1, not {version!r}")
     if misfire not in typing.get_args(Misfire):
         raise Mistake(f"job type {name!r}: misfire is one of {', '.join(typing.get_args(Misfire))}, not {misfire!r}")
+    if on_failure not in typing.get_args(OnFailure):
+        raise Mistake(f'job type {name!r}: on_failure is "park" or "skip", not {on_failure!r}')
 
 
 def _check_seconds(name: str, misfire_grace_s: float, remember_s: float, timeout_s: float | None) -> None:
@@ -325,6 +338,7 @@ def job(
     version: int = 1,
     application: str = "",
     retry: Retry | None = None,
+    on_failure: OnFailure = "park",
     misfire: Misfire = "run_once",
     misfire_grace_s: float = 1.0,
     remember_s: float = 86_400.0,
@@ -339,9 +353,15 @@ def job(
     shape (see `Job.upgrade`). `blocking` runs plain handlers in a thread. `timeout_s` ends turns of async
     handlers and of those in threads; a type that has only plain ones, which nothing can end, is refused with
     it. `topics` are subscribed to at the start of each job. `misfire` says what happens to a timer that nobody
-    could fire in time: run it once, skip it, or catch up on each missed time. `remember_s` is how long message
-    ids are remembered.
+    could fire in time: run it once, skip it, or catch up on each missed time. `on_failure` says what becomes of
+    an event that failed in all attempts of `retry`: the job is parked with it, or it is skipped (a message becomes
+    a dead letter) and the job goes on; a question never parks its job, its error is the answer. `remember_s` is
+    how long message ids are remembered.
     """
+
+    if not isinstance(name, str):
+        what = getattr(name, "__name__", "it")
+        raise Mistake(f"@tenure.job takes the name that is stored: write @tenure.job({what.lower()!r}) above {what}")
 
     def register(target: Target) -> Target:
         registry.add(
@@ -351,6 +371,7 @@ def job(
                 version=version,
                 application=application,
                 retry=retry,
+                on_failure=on_failure,
                 misfire=misfire,
                 misfire_grace_s=misfire_grace_s,
                 remember_s=remember_s,

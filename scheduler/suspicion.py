@@ -137,7 +137,7 @@ class Suspicion:
         attempts = live.queue[0].attempts
         most = self.tenure.settings.crash_attempts_max
         if live.failure is not None:
-            most = max(most, live.type.retry.attempts_max)  # some of them were failures, not crashes
+            most += live.failure.attempts  # only those since then were crashes
         if attempts < most:
             return False
         what = f"CrashedRepeatedly: the node died {attempts} times while this was running"

@@ -21,6 +21,7 @@ from tenure.scheduler.activities_wire import ActivityEvent
 from tenure.scheduler.context import Context
 from tenure.scheduler.errors import PickledJobsRefused, WrongType
 from tenure.scheduler.jobtype import job
+from tenure.scheduler.topic import Topic
 
 __all__ = ["PipelineJob", "SparkJob", "parameters"]
 
@@ -225,7 +226,7 @@ class PipelineJob(ActivityJob, kw_only=True):
         assert topic is not None
         lines, self.outgoing_at = read_some(Path(path), self.outgoing_at, PUBLISHED_AT_ONCE_MAX)
         for line in lines:
-            ctx.publish(topic, msgspec.json.decode(line))
+            ctx.publish(Topic(topic), msgspec.json.decode(line))
         if len(lines) < PUBLISHED_AT_ONCE_MAX:
             self.published.append(self.outgoing.pop(0))
             self.outgoing_topics.pop(path, None)

@@ -1,5 +1,6 @@
 """Handlers that fail, states that are too large or can't be read: retried, parked, named; nothing is lost."""
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
 from typing import Any
@@ -118,8 +119,10 @@ ERRORS = {
 async def test_texts_that_can_not_be_stored_fail_their_job_and_nothing_else(client: tenure.Client, what: str) -> None:
     for id in ("troubled", "fine"):
         await client.schedule(Troubled, id=id)
-    with pytest.raises(tenure.JobFailed):
+    with pytest.raises(tenure.JobFailed, match=re.escape(ERRORS[what])):
         await client.ask("troubled", what)
+    await client.publish("troubled", what, id="so that its answer is kept")
+    await trio.sleep(1)
     failure = (await client.describe("troubled"))["failure"]
     assert failure is not None
     assert failure["error"].startswith(ERRORS[what])

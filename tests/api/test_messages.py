@@ -162,13 +162,13 @@ async def test_jobs_subscribe_and_publish_themselves(client: tenure.Client) -> N
     heard = step(lambda job, ctx: job.log.append("heard"))
     await client.ask("sub", step(lambda job, ctx: ctx.subscribe("tips")))
     await trio.sleep(1)
-    await client.ask("pub", step(lambda job, ctx: ctx.publish("tips", heard)))
+    await client.ask("pub", step(lambda job, ctx: ctx.publish(tenure.Topic("tips"), heard)))
     await client.ask("pub", step(lambda job, ctx: ctx.send("sub", heard)))
     await trio.sleep(1)
     assert (await client.state("sub")).log == ["started", "heard", "heard"]
     await client.ask("sub", step(lambda job, ctx: ctx.unsubscribe("tips")))
     await trio.sleep(1)
-    await client.ask("pub", step(lambda job, ctx: ctx.publish("tips", heard)))
+    await client.ask("pub", step(lambda job, ctx: ctx.publish(tenure.Topic("tips"), heard)))
     assert (await client.state("sub")).log == ["started", "heard", "heard"]
 
 

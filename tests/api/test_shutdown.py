@@ -36,7 +36,7 @@ class Relay(tenure.Job):
         self.seen += 1
         if (left := message["left"]) > 0:
             if left % 3 == 0:
-                ctx.publish("quiet-topic", {"left": left - 1})
+                ctx.publish(tenure.Topic("quiet-topic"), {"left": left - 1})
             else:
                 ctx.send(f"relay-{left % 5}", {"left": left - 1})
         return self.seen

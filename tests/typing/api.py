@@ -26,7 +26,8 @@ class Counter(tenure.Job):
     async def on_message(self, ctx: tenure.Context, message: Click) -> int:
         self.total += message.n
         ctx.send("audit", {"total": self.total})
-        ctx.publish("news", message)
+        ctx.publish("audit", message)
+        ctx.publish(tenure.Topic("news"), message)
         ctx.progress(1, 2)
         assert_type(ctx.fence, int)
         assert_type(ctx.turn_id, str)

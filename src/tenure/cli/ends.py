@@ -123,7 +123,7 @@ def _code_of(error: BaseException, known: ModuleType) -> Exit:
 NEXT_STEPS = {
     "UnknownJob": "See `tenure jobs` for those there are.",
     "JobRemoved": "Schedule it again with `tenure schedule`.",
-    "JobFailed": "See `tenure describe` for the reason, then `tenure retry`.",
+    "JobFailed": "See `tenure describe`: a job that has failed goes on after `tenure retry`.",
     "JobPaused": "Let it go on with `tenure resume`.",
     "JobStuck": "See `tenure describe` for the reason.",
     "NotDone": "See `tenure doctor` for whether members and nodes are there.",

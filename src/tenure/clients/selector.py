@@ -28,7 +28,9 @@ class BadSelector(Mistake):
 
 
 def _state(job: Job) -> list[str]:
-    return [str(job["status"]), *(["stuck"] if job.get("stuck") else []), *(["waiting"] if job.get("waiting") else [])]
+    status = str(job["status"])
+    so = {"stuck": job.get("stuck"), "retrying": job.get("error") and status != "failed", "waiting": job.get("waiting")}
+    return [status, *(name for name, is_so in so.items() if is_so)]
 
 
 class Language(NamedTuple):
@@ -49,9 +51,11 @@ JOB_FIELDS: dict[str, Callable[[Job], list[str]]] = {
     "version": lambda job: [str(job["version"])],
     "partition": lambda job: [str(job["partition"])],
 }
-"""What can be asked of a job. `state` is running, paused, failed, finishing or stopping; also stuck and waiting."""
+"""What can be asked of a job. `state` is running, paused, failed, finishing or stopping; also stuck, waiting, and
+retrying: what failed is tried again."""
 
-JOBS = Language(JOB_FIELDS, ("running", "paused", "failed", "finishing", "stopping", "stuck", "waiting"), "id")
+JOB_STATES = ("running", "paused", "failed", "finishing", "stopping", "stuck", "retrying", "waiting")
+JOBS = Language(JOB_FIELDS, JOB_STATES, "id")
 NODES = Language(
     {
         "node": lambda node: [str(node["id"]), str(node["name"])],

@@ -209,8 +209,8 @@ class _Upgrade:
             count_s = trio.current_time() + COUNT_EVERY_S
             if (now := await self._count_ailing()) > self._ailing:
                 raise self.stopped(
-                    f"{now - self._ailing} more jobs have failed or can't run than before: see "
-                    "`tenure jobs state=failed or state=stuck`"
+                    f"{now - self._ailing} more jobs have failed, are tried again and again, or can't run than before: "
+                    "see `tenure jobs state=failed or state=retrying or state=stuck`"
                 )
             if is_over:
                 return
@@ -243,10 +243,10 @@ class _Upgrade:
                 ) from error
 
     async def _count_ailing(self) -> int:
-        """Jobs that have failed, or can't run where they are."""
+        """Jobs that have failed, fail again and again, or can't run where they are."""
         rows = await self.client.directory.partitions(deadline_s=self.step_s)
         if all("failed" in row for row in rows):
-            return sum(row["failed"] + row["stuck"] for row in rows)
+            return sum(row["failed"] + row["stuck"] + row.get("retrying", 0) for row in rows)
         jobs = await self.client.directory.jobs(deadline_s=self.step_s)  # an older version counts nothing
         return sum(job["status"] == "failed" or bool(job["stuck"]) for job in jobs)
 

@@ -32,7 +32,7 @@ async def test_a_job_with_a_parameter_that_its_type_has_not_does_not_start_and_s
     record = opened.state.jobs["typo"]
     assert record.status == Status.FAILED
     assert record.failure is not None
-    assert record.failure.error == "WrongType: job type 'stock' has no field levle"
+    assert record.failure.error == "WrongType: job type 'stock' has no field levle; it has level, started"
     assert record.turns == 0
     assert opened.state.jobs["right"].status == Status.RUNNING
     assert any("'typo' does not start" in text for text in bench.reports)

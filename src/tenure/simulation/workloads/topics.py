@@ -6,6 +6,7 @@ import trio
 
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.jobtype import Job, JobType
+from tenure.scheduler.topic import Topic
 from tenure.simulation.histories import Findings, judge_all
 from tenure.simulation.workloads.base import Drive, Workload, states
 from tenure.simulation.workloads.counters import Sendings
@@ -41,7 +42,7 @@ class Herald(Job):
 
     def on_message(self, ctx: Any, message: str) -> None:
         if message == "news":
-            ctx.publish("news", ("herald", self.told))
+            ctx.publish(Topic("news"), ("herald", self.told))
         else:
             ctx.broadcast("crowd", ("herald", self.told))
         self.told += 1
