@@ -1,6 +1,6 @@
 """A simulation is worth what its checkers see: each is shown right histories and wrong ones."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 
 import pytest
@@ -8,11 +8,15 @@ import trio
 
 from tenure.scheduler.wire import Record, RecordKind, encode
 from tenure.simulation.histories import Findings, Sent, judge_all, judge_increasing, judge_sender
-from tenure.simulation.journal_check import JournalCheck
+from tenure.simulation.journal_check import RECORD_BYTES_MAX, JournalCheck
 from tenure.simulation.trace import Trace
+from tenure.simulation.workloads import newborns as told_of
 from tenure.simulation.workloads.asking import judge_answers
 from tenure.simulation.workloads.fencing import Register, judge_register
+from tenure.simulation.workloads.juggling import judge_rings
 from tenure.simulation.workloads.lifecycle import Mayfly, Story, judge_lives
+from tenure.simulation.workloads.newborns import Child, judge_child
+from tenure.simulation.workloads.restoring import Mail, TurnNames, judge_restored
 from tenure.simulation.workloads.timing import MINUTE_MS, judge_crons, judge_fires
 from tenure.simulation.workloads.topics import judge_alike
 from tenure.simulation.workloads.transfers import START, Account, judge_accounts
@@ -269,3 +273,135 @@ async def test_what_is_no_record_may_not_be_written() -> None:
     check.written("n1", 0, bytes(8), b"\x01\x00rubbish")
     assert verdict(check.findings()) == "wrong"
     await trio.lowlevel.checkpoint()
+
+
+async def test_a_record_that_is_too_large() -> None:
+    told = Told()
+    told.opening("a", "")
+    told.record("b", "a", node="n1")
+    assert verdict(told.check.findings()) == "right"
+    huge = encode(Record("c" * RECORD_BYTES_MAX, "b", RecordKind.TURNS, 1, "n1", 0))
+    told.check.written("n1", 0, (9).to_bytes(8, "big"), huge)
+    assert verdict(told.check.findings()) == "wrong"
+    await trio.lowlevel.checkpoint()
+
+
+def fenced(told: Told) -> None:
+    told.record("b", "a")
+    told.opening("c", "", epoch=2, node="restore")
+
+
+def goes_on_behind_the_fence(told: Told) -> None:
+    fenced(told)
+    told.opening("d", "c", epoch=3, node="n2")
+    told.record("e", "d", epoch=3, node="n2")
+
+
+def goes_on_before_the_fence(told: Told) -> None:
+    fenced(told)
+    told.record("d", "b")
+
+
+def both_go_on(told: Told) -> None:
+    goes_on_behind_the_fence(told)
+    told.record("f", "b")
+
+
+@pytest.mark.parametrize(
+    ("tell", "verdict_is"),
+    [
+        (fenced, "right"),
+        (goes_on_behind_the_fence, "right"),
+        (goes_on_before_the_fence, "wrong"),
+        (both_go_on, "wrong"),
+    ],
+)
+async def test_journals_that_a_snapshot_is_restored_over(tell: Callable[[Told], None], verdict_is: str) -> None:
+    told = Told()
+    told.opening("a", "")
+    tell(told)
+    assert verdict(told.check.findings()) == verdict_is
+    await trio.lowlevel.checkpoint()
+
+
+# -- timers of handlers that wait, children, restores --------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rings", "asked", "verdict_is"),
+    [
+        ([("timeout", 5000), ("cron", 60_000)], [5000], "right"),
+        ([("timeout", 5000), ("timeout", 5000)], [5000], "wrong"),
+        ([("timeout", 5000), ("timeout", 5000)], [5000, 5000], "right"),
+        ([("cron", 60_000), ("cron", 60_000)], [], "wrong"),
+        ([("timeout", 7000)], [5000], "wrong"),
+        ([], [5000], "waiting"),
+        ([], [5000, 0], "right"),
+        ([], [500_000], "right"),
+    ],
+)
+def test_rings(rings: list[tuple[str, int]], asked: list[int], verdict_is: str) -> None:
+    assert verdict(judge_rings("a", rings, [], asked, until_ms=100_000)) == verdict_is
+
+
+def child(*heard: int) -> Child:
+    return Child(heard=list(heard))
+
+
+def about_a_child(*, removing: bool = False, removed: bool = False, scheduled: bool = True) -> told_of.Told:
+    made = told_of.Told()
+    made.sent, made.acknowledged, made.before_removal = 2, {0, 1}, {0}
+    made.scheduled, made.removing, made.removed = scheduled, removing or removed, removed
+    return made
+
+
+@pytest.mark.parametrize(
+    ("told", "living", "born", "died", "buried", "verdict_is"),
+    [
+        (about_a_child(), child(0, 1), 1, 0, [], "right"),
+        (about_a_child(), child(0), 1, 0, [], "waiting"),
+        (about_a_child(), child(0, 1), 0, 0, [], "waiting"),
+        (about_a_child(), child(0, 1), 2, 0, [], "wrong"),
+        (about_a_child(), child(1), 1, 0, [0], "wrong"),
+        (about_a_child(), child(1, 0), 1, 0, [], "wrong"),
+        (about_a_child(), None, 1, 0, [], "wrong"),
+        (about_a_child(removing=True), None, 1, 1, [], "right"),
+        (about_a_child(removing=True), child(0, 1), 1, 0, [], "right"),
+        (about_a_child(removed=True), None, 1, 1, [1], "right"),
+        (about_a_child(removed=True), None, 1, 0, [1], "waiting"),
+        (about_a_child(removed=True), child(0), 1, 0, [1], "wrong"),
+        (about_a_child(scheduled=False), None, 0, 0, [0, 1], "right"),
+    ],
+)
+def test_children(
+    told: told_of.Told, living: Child | None, born: int, died: int, buried: list[int], verdict_is: str
+) -> None:
+    entries = Counter({"born": born, "died": died})
+    assert verdict(judge_child("a", told, living, entries, buried)) == verdict_is
+
+
+@pytest.mark.parametrize(
+    ("seen", "verdict_is"),
+    [
+        ([0, 1, 2, 3, 4], "right"),
+        ([0, 4], "right"),
+        ([0, 1], "waiting"),
+        ([1, 4], "wrong"),
+        ([0, 4, 4], "wrong"),
+        ([0, 4, 2], "wrong"),
+        ([0, 4, 9], "wrong"),
+    ],
+)
+def test_what_was_restored(seen: list[int], verdict_is: str) -> None:
+    mail = Mail()
+    mail.count, mail.before, mail.since, mail.between = 5, {0}, {4}, {0, 1, 2}
+    assert verdict(judge_restored("a", seen, mail)) == verdict_is
+
+
+def test_names_of_turns() -> None:
+    names = TurnNames()
+    names.note("a/1/x", "message 1")
+    names.note("a/1/x", "message 1")
+    assert names.wrong == []
+    names.note("a/1/x", "message 2")
+    assert len(names.wrong) == 1

@@ -8,6 +8,7 @@ import pytest
 from tenure.cli import main as tenure
 from tenure.simulation import command
 from tenure.simulation.mutants import DEFENCES
+from tenure.simulation.workloads import BULK, NOT_YET, OTHERS, SAVING, SPECIAL
 
 CAUGHT = ["--without", "write-once", "--seeds", "6"]
 
@@ -62,12 +63,21 @@ def test_it_stops_at_the_first_violation_unless_told_to_go_on(capsys: pytest.Cap
     assert summary["seeds"] == 6
 
 
+def test_workloads_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--seeds", "1", "--workload", "Timing", "--workload", "Beside", "--trace") in (0, 1)
+    assert "(Timing, Beside)" in capsys.readouterr().out
+
+
+def test_what_no_seed_draws_yet_can_be_named_and_says_why() -> None:
+    assert not {*SPECIAL, *OTHERS, *BULK, *SAVING} & set(NOT_YET)
+    assert all(NOT_YET.values())
+
+
 @pytest.mark.parametrize(
-    "arguments", [["--without", "hope"], ["--seeds", "0"], ["--seeds", "many"], ["--nonsense"], ["--from"]]
+    "arguments",
+    [["--without", "hope"], ["--seeds", "0"], ["--seeds", "many"], ["--nonsense"], ["--from"], ["--workload", "Sleep"]],
 )
-def test_wrong_usage_is_neither_success_nor_violation(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage_is_neither_success_nor_violation(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate(*arguments) == 2
     (sentence,) = capsys.readouterr().err.splitlines()
     assert sentence.endswith("See `tenure simulate --help`.")
@@ -81,7 +91,7 @@ def test_wrong_usage_is_neither_success_nor_violation(
 def test_a_simulator_that_broke_is_no_violation(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(seed: int, *, detailed: bool) -> None:
+    def broken(seed: int, **options: object) -> None:
         raise KeyError("the simulator's own mistake")
 
     monkeypatch.setattr(command, "run_seed", broken)

@@ -1,6 +1,6 @@
 """What goes wrong in one run, and when: storms with calm between them, and in the end everything heals."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
@@ -89,8 +89,8 @@ class Chaos:
 
     # -- the schedule -----------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Break things until the work is over."""
+    async def run(self, more: Sequence["Strike"] = ()) -> None:
+        """Break things until the work is over; `more`: what belongs to the workloads of this seed."""
         world, dice = self.world, self.dice
         end_s = trio.current_time() + world.plan.work_s
         # Each seed has its own few kinds of faults: their mixtures differ more than if all had all.
@@ -101,6 +101,8 @@ class Chaos:
                 # Scripts take their time: one that begins late comes to nothing.
                 for script in [kind for kind in kinds if kind in SCRIPTS][:1]:
                     nursery.start_soon(script, self)
+                for strike in more:
+                    nursery.start_soon(strike, self)
                 while trio.current_time() < end_s:
                     nursery.start_soon(dice.choice(kinds), self)
                     await trio.sleep(dice.choice((0.0, dice.uniform(0.2, 2.0), dice.uniform(2.0, 6.0))))

@@ -9,12 +9,14 @@ from tenure.arguments import Parser
 from tenure.simulation.mutants import DEFENCES, without
 from tenure.simulation.report import Summary
 from tenure.simulation.run import Outcome, run_seed
+from tenure.simulation.workloads import BULK, NOT_YET, OTHERS, SAVING, SPECIAL
 
 __all__ = ["main"]
 
 TRACE_LINES = 60
 PROGRESS_SEEDS = 100
 FAILED, USAGE = 1, 2
+WORKLOADS = (*BULK, *OTHERS, *SAVING, *SPECIAL, *NOT_YET)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,6 +46,10 @@ def _parser() -> Parser:
     parser.add_argument("--trace", action="store_true", help="print everything that happened in each run")
     parser.add_argument("--keep-going", action="store_true", help="don't stop at the first seed with a violation")
     parser.add_argument("--without", choices=DEFENCES, metavar="DEFENCE", help="switch off a defence of the engine")
+    parser.add_argument(
+        "--workload", action="append", choices=[type.__name__ for type in WORKLOADS], metavar="NAME", dest="workloads",
+        help="only this one (may be said again); without it each seed draws its own",
+    )  # fmt: skip
     parser.add_argument("--list-defences", action="store_true", help="name them, one a line")
     return parser
 
@@ -57,9 +63,10 @@ def _positive(text: str) -> int:
 
 def _simulate(options: argparse.Namespace) -> int:
     summary = Summary()
+    chosen = [type for type in WORKLOADS if type.__name__ in (options.workloads or ())]
     with without(options.without):
         for seed in range(options.first, options.first + options.seeds):
-            outcome = run_seed(seed, detailed=options.trace)
+            outcome = run_seed(seed, detailed=options.trace, workloads=chosen)
             summary.add(outcome)
             if outcome.violations or options.trace:
                 _show(outcome, options)
@@ -92,6 +99,7 @@ def _show(outcome: Outcome, options: argparse.Namespace) -> None:
         tell(f"violation in seed {outcome.seed}: {violation}")
     if outcome.violations:
         mutant = f" --without {options.without}" if options.without else ""
+        mutant += "".join(f" --workload {name}" for name in options.workloads or ())
         tell(f"replay: tenure simulate --from {outcome.seed} --seeds 1 --trace{mutant}\n")
 
 

@@ -1,8 +1,11 @@
-"""The same seed, the same run: trio's own dice and the garbage collector are part of it."""
+"""The same seed, the same run: trio's own dice, secret names and the garbage collector are part of it."""
 
 import gc
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import Random
+from unittest.mock import patch
 
 from trio._core import _run
 
@@ -25,8 +28,14 @@ def deterministic(seed: int) -> Iterator[None]:
     shuffler.seed(seed)
     # A collection in mid-run could finalize an abandoned generator, and that is a task of trio's.
     gc.disable()
+    dice = Random(f"{seed} secrets")
     try:
-        yield
+        with (
+            patch.object(secrets, "token_hex", lambda size: dice.randbytes(size).hex()),
+            patch.object(secrets, "token_bytes", dice.randbytes),
+            patch.object(secrets, "randbelow", dice.randrange),
+        ):
+            yield
     finally:
         _run._ALLOW_DETERMINISTIC_SCHEDULING = before[0]  # type: ignore[misc]
         shuffler.setstate(before[1])

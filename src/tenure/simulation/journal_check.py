@@ -12,8 +12,10 @@ from tenure.simulation.histories import Findings
 from tenure.simulation.trace import Trace
 from tenure.simulation.watched import Watcher
 
-__all__ = ["JournalCheck"]
+__all__ = ["RECORD_BYTES_MAX", "JournalCheck"]
 
+RECORD_BYTES_MAX = 8 * 2**20
+"""A larger one might not get through a grid in the time that a call has."""
 KINDS = {RecordKind.TURNS: "turns", RecordKind.OPENING: "opening", RecordKind.CLOSING: "closing"}
 
 
@@ -25,6 +27,12 @@ class JournalCheck(Watcher):
         self._records: dict[int, dict[str, Record]] = {}
         self._acknowledged: dict[int, dict[str, str]] = {}
         self._wrong: list[str] = []
+        self._before: dict[int, list[dict[str, str]]] = {}
+        """partition -> the logs that ended when a snapshot was restored: what was acknowledged in each"""
+        self._fences: set[str] = set()
+        self._fenced_at: dict[int, str] = {}
+        """partition -> the opening that the log of now begins with, if that of before was fenced off"""
+        self.largest_bytes = 0
         self.owners: dict[int, str] = {}
         """partition -> who wrote the newest opening"""
         self.watchers: list[Callable[[str, int, int, Record], None]] = []
@@ -34,6 +42,9 @@ class JournalCheck(Watcher):
         record = self._decode(partition, key, value)
         if record is None:
             return
+        self.largest_bytes = max(self.largest_bytes, len(value))
+        if len(value) > RECORD_BYTES_MAX:
+            self._wrong.append(f"partition {partition}: {writer} wrote a record of {len(value):,} bytes: {record.id}")
         known = self._records.setdefault(partition, {})
         before = known.get(record.id)
         if before is not None and _told(before) != _told(record):
@@ -49,8 +60,15 @@ class JournalCheck(Watcher):
 
     def acknowledged(self, writer: str, partition: int, key: bytes, value: bytes) -> None:
         record = self._decode(partition, key, value)
-        # An opening counts for nothing before its head is claimed, and others may have written it again.
-        if record is None or record.kind == RecordKind.OPENING:
+        if record is None:
+            return
+        if record.kind == RecordKind.OPENING:
+            # It counts for nothing before its head is claimed, and others may have written it again. Where a snapshot
+            # is restored, one that follows nothing fences off all that was: another log begins.
+            if not record.after and partition in self._acknowledged:
+                self._before.setdefault(partition, []).append(self._acknowledged.pop(partition))
+                self._fenced_at[partition] = record.id
+                self._fences.add(record.id)
             return
         self._acknowledged.setdefault(partition, {})[record.id] = writer
         if self._trace.detailed:
@@ -71,18 +89,31 @@ class JournalCheck(Watcher):
     def findings(self) -> Findings:
         """All that is wrong so far."""
         found = Findings(wrong=list(self._wrong))
+        for partition, logs in self._before.items():
+            for acknowledged in logs:
+                self._judge_log(partition, acknowledged, found)
         for partition, acknowledged in self._acknowledged.items():
-            records = self._records.get(partition, {})
-            tip = next(reversed(acknowledged))
-            chain = self._chain(records, tip, partition, found)
-            forked = [id for id in acknowledged if id not in chain]
-            if forked:
+            chain = self._judge_log(partition, acknowledged, found)
+            fence = self._fenced_at.get(partition)
+            if fence is not None and fence not in chain:
                 found.wrong.append(
-                    f"partition {partition}: committed, as {acknowledged[forked[0]]} was told, and not in the log that "
-                    f"ends with {tip}: {', '.join(forked[:5])}"
+                    f"partition {partition}: a snapshot was restored behind opening {fence}, and the log that goes on "
+                    f"is another one: {', '.join(list(chain)[:5])}"
                 )
-            self._judge_epochs(partition, [records[id] for id in reversed(chain)], found)
         return found
+
+    def _judge_log(self, partition: int, acknowledged: dict[str, str], found: Findings) -> dict[str, None]:
+        records = self._records.get(partition, {})
+        tip = next(reversed(acknowledged))
+        chain = self._chain(records, tip, partition, found)
+        forked = [id for id in acknowledged if id not in chain]
+        if forked:
+            found.wrong.append(
+                f"partition {partition}: committed, as {acknowledged[forked[0]]} was told, and not in the log that "
+                f"ends with {tip}: {', '.join(forked[:5])}"
+            )
+        self._judge_epochs(partition, [records[id] for id in reversed(chain)], found)
+        return chain
 
     def _chain(self, records: dict[str, Record], tip: str, partition: int, found: Findings) -> dict[str, None]:
         """The ids from the newest record back to the first."""
@@ -99,6 +130,8 @@ class JournalCheck(Watcher):
 
     def _judge_epochs(self, partition: int, log: list[Record], found: Findings) -> None:
         epoch, node = 0, ""
+        if log and log[0].id in self._fences:
+            epoch = log[0].epoch - 1
         for record in log:
             if record.kind == RecordKind.OPENING:
                 if record.epoch != epoch + 1:

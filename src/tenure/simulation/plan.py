@@ -1,11 +1,32 @@
 """What a seed draws before it begins: the sizes of the cluster, and settings that are coarse in virtual time."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
 
 from tenure.scheduler.settings import ClientSettings, NodeSettings
 
-__all__ = ["Plan", "draw"]
+__all__ = ["Calls", "Plan", "draw", "fitted"]
+
+
+class Calls(NamedTuple):
+    """How long calls take."""
+
+    instant_share: float
+    """So many take no time, but a checkpoint or two."""
+    latency_s: tuple[float, float]
+    """The others."""
+    tick_s: float
+    """Virtual time goes on in such steps: finer ones cost more."""
+
+
+QUICK = Calls(0.9, (0.0005, 0.002), 0.05)
+AS_UNDER_LOAD = Calls(0.3, (0.005, 0.02), 0.005)
+"""Commits are in flight as other things happen."""
+AS_UNDER_LOAD_SHARE = 0.12
 
 
 @dataclass(frozen=True)
@@ -18,6 +39,7 @@ class Plan:
     work_s: float
     settings: NodeSettings
     client_settings: ClientSettings
+    calls: Calls = QUICK
     quiet_s_max: float = 90.0
     """After the last fault has healed, everything must be done within this time."""
 
@@ -57,3 +79,20 @@ def draw(random: Random) -> Plan:
             reply_poll_s=0.5,
         ),
     )
+
+
+def fitted(plan: Plan, wishes: Mapping[str, Any], calls: Calls | None, dice: Random) -> Plan:
+    """The plan, with what workloads can't do without."""
+    if calls is None:
+        calls = AS_UNDER_LOAD if dice.random() < AS_UNDER_LOAD_SHARE else QUICK
+    return replace(
+        plan,
+        settings=_changed(plan.settings, wishes),
+        client_settings=_changed(plan.client_settings, wishes),
+        calls=calls,
+    )
+
+
+def _changed(settings: Any, wishes: Mapping[str, Any]) -> Any:
+    known = {name: value for name, value in wishes.items() if name in settings.__struct_fields__}
+    return msgspec.structs.replace(settings, **known)

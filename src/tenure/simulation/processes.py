@@ -7,7 +7,8 @@ import trio
 
 from tenure.listeners import listening
 from tenure.scheduler.client import GridClient, open_client
-from tenure.scheduler.cluster import find_or_form
+from tenure.scheduler.cluster import find, find_or_form
+from tenure.scheduler.grid.port import GridError
 from tenure.scheduler.host import Host
 from tenure.scheduler.node import Node
 from tenure.simulation.stage import World
@@ -73,23 +74,11 @@ class NodeProcess(Process):
     async def run(self) -> None:
         """From start to kill, or to the end of a drain."""
         world = self.world
-        host = Host(
-            self.grid,
-            self.name,
-            world.registry,
-            self.now_ms,
-            world.formation,
-            world.incarnation,
-            settings=world.plan.settings,
-            random=Random(f"{world.seed} {self.name}"),
-            report=lambda text: world.trace.tell(self.name, f"reports: {text}"),
-            log_failure=lambda text, traceback: None,
-            log_error=lambda text, error: world.blame(self.name, error),
-        )
-        self.node = Node(host, listening, name=self.name)
         world.clocks[self.name] = self.now_ms
         try:
             with self.scope:
+                await self._find()
+                self.node = Node(self._host(), listening, name=self.name)
                 await self.node.run()
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - `blame` judges it, and ends the run
             world.blame(self.name, error)
@@ -98,6 +87,36 @@ class NodeProcess(Process):
         self.ended = True
         world.clocks.pop(self.name, None)
         self.grid.close()
+
+    def _host(self) -> Host:
+        world = self.world
+        return Host(
+            self.grid,
+            self.name,
+            world.registry,
+            self.now_ms,
+            self.formation,
+            self.incarnation,
+            settings=world.plan.settings,
+            random=Random(f"{world.seed} {self.name}"),
+            report=lambda text: world.trace.tell(self.name, f"reports: {text}"),
+            log_failure=lambda text, traceback: None,
+            log_error=lambda text, error: world.blame(self.name, error),
+        )
+
+    async def _find(self) -> None:
+        """The cluster; where a snapshot may have been restored, as it is now."""
+        self.formation, self.incarnation = self.world.formation, self.world.incarnation
+        while self.world.restoring.is_set():
+            # As a process does that is started: it waits for the cluster to be formed.
+            try:
+                found = await find(self.grid)
+                if found is not None and found.formed:
+                    self.formation, self.incarnation = found.formation, found.incarnation
+                    return
+            except GridError:
+                pass
+            await trio.sleep(0.2)
 
     async def drain(self) -> None:
         """Ask it to hand over everything and end."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import Any
 
 import trio
 from trio.testing import MockClock
@@ -17,22 +18,24 @@ from tenure.simulation.chaos import Chaos
 from tenure.simulation.determinism import deterministic
 from tenure.simulation.histories import Findings
 from tenure.simulation.operations import Operations
-from tenure.simulation.plan import draw
+from tenure.simulation.plan import Calls, draw, fitted
 from tenure.simulation.processes import form, run_client
 from tenure.simulation.stage import World
+from tenure.simulation.threads import virtual_threads
 from tenure.simulation.trace import Trace
-from tenure.simulation.workloads import BULK, OTHERS, SAVING, Workload
+from tenure.simulation.workloads import BULK, NOT_YET, OTHERS, SAVING, SPECIAL, Workload
 
 __all__ = ["Outcome", "run_seed"]
 
 READS_MAX = 500_000
 """Reading the clock so often while it stands still is being busy for ever."""
 WORKLOADS_MAX = 3
-SAVING_SHARE = 0.25
+SAVING_SHARE = 0.2
+SPECIAL_SHARE = 0.3
 DRIVES_END_S_MAX = 60.0
 TOLD_BEFORE = (Fault.CONNECTION_KILLED, Fault.CONNECTION_FROZEN)
 """What the grid sees of a process that was killed or frozen, which was counted then."""
-REGISTRY = Registry(*(type for workload in (*BULK, *OTHERS, *SAVING) for type in workload.types))
+REGISTRY = Registry(*(type for workload in (*BULK, *OTHERS, *SAVING, *SPECIAL, *NOT_YET) for type in workload.types))
 """The application of every simulated node."""
 
 
@@ -78,7 +81,7 @@ def run_seed(seed: int, *, detailed: bool = False, workloads: Sequence[type[Work
     """Run it. The same seed gives the same outcome and the same trace, whatever else this process has done."""
     outcome = Outcome(seed, Operations(), Trace(detailed=detailed))
     begun_s = time.process_time()
-    with deterministic(seed):
+    with deterministic(seed), virtual_threads(seed):
         clock = _Clock()
         trio.run(_run, outcome, workloads, clock, clock=clock.clock)
     outcome.core_s = time.process_time() - begun_s
@@ -88,11 +91,13 @@ def run_seed(seed: int, *, detailed: bool = False, workloads: Sequence[type[Work
 async def _run(outcome: Outcome, workloads: Sequence[type[Workload]], clock: _Clock) -> None:
     dice = Random(f"{outcome.seed} plan")
     async with trio.open_nursery() as nursery:
-        world = clock.world = World(outcome.seed, draw(dice), REGISTRY, nursery, outcome.trace)
-        works = [workload(world) for workload in workloads or (*_choose(dice), *_choose_saving(outcome.seed))]
+        plan = draw(dice)
+        chosen = tuple(workloads) or _choose(outcome.seed, dice)
+        plan = fitted(plan, _wishes(chosen), _calls(chosen), Random(f"{outcome.seed} calls"))
+        world = clock.world = World(outcome.seed, plan, REGISTRY, nursery, outcome.trace)
+        works = [workload(world) for workload in chosen]
         outcome.operations, outcome.violations = world.operations, world.violations
         outcome.workloads = [type(work).__name__ for work in works]
-        plan = world.plan
         outcome.trace.tell("plan", f"{plan.nodes} nodes, {plan.members} members, {plan.partitions} partitions")
         try:
             await _whole(world, works)
@@ -103,13 +108,27 @@ async def _run(outcome: Outcome, workloads: Sequence[type[Workload]], clock: _Cl
         nursery.cancel_scope.cancel()
 
 
-def _choose(dice: Random) -> list[type[Workload]]:
-    return [dice.choice(BULK), *dice.sample(OTHERS, dice.randint(1, WORKLOADS_MAX - 1))]
+def _choose(seed: int, dice: Random) -> tuple[type[Workload], ...]:
+    """Bulk and others; in some seeds a special one instead of the bulk, which brings a world of its own."""
+    special = Random(f"{seed} special")
+    if special.random() < SPECIAL_SHARE:
+        chosen = special.choice(SPECIAL)
+        return (chosen,) if chosen.alone else (chosen, special.choice(OTHERS))
+    chosen_ones = (dice.choice(BULK), *dice.sample(OTHERS, dice.randint(1, WORKLOADS_MAX - 1)))
+    return (*chosen_ones, *_choose_saving(seed))
 
 
-def _choose_saving(seed: int) -> list[type[Workload]]:
+def _choose_saving(seed: int) -> tuple[type[Workload], ...]:
     dice = Random(f"{seed} saving")
-    return [dice.choice(SAVING)] if dice.random() < SAVING_SHARE else []
+    return (dice.choice(SAVING),) if dice.random() < SAVING_SHARE else ()
+
+
+def _wishes(chosen: tuple[type[Workload], ...]) -> dict[str, Any]:
+    return {name: value for workload in chosen for name, value in workload.settings.items()}
+
+
+def _calls(chosen: tuple[type[Workload], ...]) -> Calls | None:
+    return next((workload.calls for workload in chosen if workload.calls is not None), None)
 
 
 async def _whole(world: World, works: list[Workload]) -> None:
@@ -123,7 +142,7 @@ async def _whole(world: World, works: list[Workload]) -> None:
         for work in works:
             for drive in work.drives():
                 drives.start_soon(partial(run_client, world, drive, register=chaos.clients.append))
-        await chaos.run()
+        await chaos.run([strike for work in works for strike in work.strikes])
         world.working = False
         await chaos.heal()
         drives.cancel_scope.deadline = trio.current_time() + DRIVES_END_S_MAX

@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from tenure.simulation.chaos import Chaos
     from tenure.simulation.processes import NodeProcess
 
-__all__ = ["lone_writes", "sleeping_owner", "stalled_opening", "stalled_reader", "undelivered", "weak_tail"]
+__all__ = [
+    "kill_primary",
+    "lone_writes",
+    "owned",
+    "sleeping_owner",
+    "stalled_opening",
+    "stalled_reader",
+    "undelivered",
+    "weak_tail",
+]
 
 Writing = Callable[[str, int, int, Record], bool]
 BATCH_ENDS = (0, 4, 20, 52)
@@ -55,7 +64,7 @@ class _Written:
 def _nothing(*_: object) -> None: ...
 
 
-def _owned(chaos: "Chaos", prefer: Callable[[int], bool] | None = None) -> "tuple[int, NodeProcess] | None":
+def owned(chaos: "Chaos", prefer: Callable[[int], bool] | None = None) -> "tuple[int, NodeProcess] | None":
     """A partition and the living node that opened it last."""
     awake = {node.name: node for node in chaos.awake()}
     choices = [(p, awake[owner]) for p, owner in sorted(chaos.world.journal.owners.items()) if owner in awake]
@@ -64,7 +73,7 @@ def _owned(chaos: "Chaos", prefer: Callable[[int], bool] | None = None) -> "tupl
     return chaos.dice.choice(choices) if choices else None
 
 
-def _kill_primary(chaos: "Chaos", partition: int) -> None:
+def kill_primary(chaos: "Chaos", partition: int) -> None:
     """The member dies that alone holds a weak write, if the loss of one may be borne."""
     if chaos.spare_member() is not None and (primary := chaos.cluster.primary(partition)) is not None:
         chaos.cluster.kill_member(primary)
@@ -79,7 +88,7 @@ async def _add_member_later(chaos: "Chaos") -> None:
 async def weak_tail(chaos: "Chaos") -> None:
     """An owner dies as only the primary holds its last record; it is read by the next owner; then the primary dies,
     and then that owner."""
-    found = _owned(chaos)
+    found = owned(chaos)
     if found is None or chaos.spare_member() is None:
         return
     partition, owner = found
@@ -99,7 +108,7 @@ async def weak_tail(chaos: "Chaos") -> None:
         if not await opened.within(6.0):
             return
     await trio.sleep(chaos.dice.choice((0.0, 0.3, 1.0)))
-    _kill_primary(chaos, partition)
+    kill_primary(chaos, partition)
     await trio.sleep(chaos.dice.choice((0.0, 1.5)))
     if (newest := world.journal.owners.get(partition)) is not None:
         for node in chaos.awake():
@@ -116,12 +125,12 @@ async def lone_writes(chaos: "Chaos") -> None:
     chaos.world.faults.weak_s = None
     chaos.world.faults.once(Fault.WEAK, partition=partition, times=chaos.dice.choice((3, 10)))
     await trio.sleep(chaos.dice.uniform(0.3, 1.5))
-    _kill_primary(chaos, partition)
+    kill_primary(chaos, partition)
 
 
 async def undelivered(chaos: "Chaos") -> None:
     """What an owner sends to other partitions arrives in part, and it dies before it knows what did."""
-    found = _owned(chaos)
+    found = owned(chaos)
     if found is None:
         return
     partition, owner = found
@@ -148,7 +157,7 @@ async def undelivered(chaos: "Chaos") -> None:
 async def stalled_reader(chaos: "Chaos") -> None:
     """An owner sleeps; the next one dies with a weak opening, which a third has read when the primary dies; the
     first wakes up and commits into that very slot; the third reads on."""
-    found = _owned(chaos, lambda partition: chaos.world.cluster.journal_length(partition) in BATCH_ENDS)
+    found = owned(chaos, lambda partition: chaos.world.cluster.journal_length(partition) in BATCH_ENDS)
     if found is None or len(chaos.awake()) < 2 or chaos.spare_member() is None:
         return
     partition, first = found
@@ -183,7 +192,7 @@ async def stalled_reader(chaos: "Chaos") -> None:
         stalled = await _stall_reader(chaos, partition, weak_slot)
         if stalled is None:
             return
-        _kill_primary(chaos, partition)
+        kill_primary(chaos, partition)
         await trio.sleep(chaos.dice.choice((0.05, 0.5)))
         first.thaw()
         await trio.sleep(chaos.dice.choice((0.3, 0.8, 2.0)))
@@ -225,7 +234,7 @@ async def _stall_reader(chaos: "Chaos", partition: int, slot: int) -> "NodeProce
 async def stalled_opening(chaos: "Chaos") -> None:
     """A node sleeps between reading the journal's end and writing its opening there; others open, work, write
     images and clear what it has read; then it wakes up."""
-    found = _owned(chaos)
+    found = owned(chaos)
     if found is None:
         return
     partition, owner = found
@@ -276,7 +285,7 @@ async def stalled_opening(chaos: "Chaos") -> None:
 
 async def sleeping_owner(chaos: "Chaos") -> None:
     """An owner sleeps as it is about to commit; others take over, work and clear; then it commits."""
-    found = _owned(chaos)
+    found = owned(chaos)
     if found is None:
         return
     partition, owner = found

@@ -76,13 +76,15 @@ class World:
             seed=seed,
             split_protection=plan.members >= 3,
             default_timeout_s=1.0,
-            tick_s=0.05,
+            tick_s=plan.calls.tick_s,
         )
-        self.cluster.watcher = self.journal
-        self.faults.instant_share = 0.9
+        self.cluster.watcher, self.cluster.probed = self.journal, []
+        self.faults.instant_share, self.faults.latency_s = plan.calls.instant_share, plan.calls.latency_s
         self.faults.trouble_s = 0.5
         self.strikes: Counter[str] = Counter()
         """Faults of the simulator's own (processes, clocks), beside those of the grid."""
+        self.restoring = trio.Event()
+        """Set as somebody begins to restore a snapshot over this cluster, which nodes must look for from then on."""
         self.working = True
         """False once the workload should come to its end."""
         self.formation = ""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tenure.scheduler.grid.memory import Fault, FaultyCluster, FaultyGrid
 from tenure.scheduler.grid.memory.shard import Shard
 from tenure.scheduler.grid.memory.side import Side
-from tenure.scheduler.grid.port import Map
+from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.keys import HEAD
 from tenure.scheduler.wire import Head, decode
 
@@ -50,6 +50,8 @@ class WatchedCluster(FaultyCluster):
     """Makes watched connections."""
 
     watcher: Watcher
+    probed: list[Callable[[str, int, bytes], None]]
+    """Called as an owner proves that a slot of an inbox is empty, with its name, the partition and the key."""
 
     def _new_grid(self, side: Side, host: str) -> "WatchedGrid":
         return WatchedGrid(self, side, host)
@@ -77,9 +79,11 @@ class WatchedGrid(FaultyGrid):
 
     def __init__(self, cluster: WatchedCluster, side: Side, host: str) -> None:
         super().__init__(cluster, side, host)
-        self.watcher = cluster.watcher
+        self.watched, self.watcher = cluster, cluster.watcher
         self.ambush: Ambush | None = None
         """Set one, and it strikes once."""
+        self.weakens: Callable[[int], None] | None = None
+        """Set it, and the next change of a definition reaches its primary alone; it is called when that is in doubt."""
         self.weak_at: int | None = None
         """The partition whose next new journal record will reach its primary alone."""
 
@@ -103,6 +107,9 @@ class WatchedGrid(FaultyGrid):
         if self.weak_at == partition and map is Map.JOURNAL:
             self.weak_at = None
             self.cluster.faults.once(Fault.WEAK, map=map, partition=partition, connection=self)
+        if map is Map.INBOX:
+            for probed in self.watched.probed:
+                probed(self.owner, partition, key)
         there = await super().put_if_absent(map, partition, key, value, timeout_s=timeout_s)
         if map is Map.JOURNAL and there is None:
             self.watcher.acknowledged(self.owner, partition, key, value)
@@ -111,10 +118,22 @@ class WatchedGrid(FaultyGrid):
     async def replace_if_same(
         self, map: Map, partition: int, key: bytes, old: bytes, new: bytes, *, timeout_s: float | None = None
     ) -> bool:
+        if map is Map.JOBS and old != new and self.weakens is not None:
+            return await self._weakly(partition, partial(super().replace_if_same, map, partition, key, old, new))
         done = await super().replace_if_same(map, partition, key, old, new, timeout_s=timeout_s)
         if map is Map.JOURNAL and done:
             self.watcher.acknowledged(self.owner, partition, key, new)
         return done
+
+    async def _weakly(self, partition: int, change: Callable[[], Awaitable[bool]]) -> bool:
+        weakens, self.weakens = self.weakens, None
+        self.cluster.faults.once(Fault.WEAK, map=Map.JOBS, partition=partition, connection=self)
+        try:
+            return await change()
+        except GridError:
+            if weakens is not None:
+                weakens(partition)
+            raise
 
     async def _call(self, partition: int, timeout_s: float | None, act: Callable[[int, float], Awaitable[Any]]) -> Any:
         if self.ambush is None:

@@ -1,8 +1,8 @@
 """What a workload is: it prepares jobs, drives them from clients, and judges what it finds in the end."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, ClassVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import trio
 
@@ -10,11 +10,16 @@ from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import NotDone, TenureError
 from tenure.scheduler.jobtype import JobType
 from tenure.simulation.histories import Findings
+from tenure.simulation.plan import Calls
 from tenure.simulation.stage import World
+
+if TYPE_CHECKING:
+    from tenure.simulation.chaos import Chaos
 
 __all__ = ["Workload", "states"]
 
 Drive = Callable[[GridClient], Awaitable[None]]
+Strike = Callable[["Chaos"], Awaitable[None]]
 
 
 class Workload(ABC):
@@ -22,6 +27,14 @@ class Workload(ABC):
 
     types: ClassVar[tuple[JobType, ...]] = ()
     """The job types that it needs on every node."""
+    settings: ClassVar[Mapping[str, Any]] = {}
+    """Settings of nodes and clients without which it would say nothing."""
+    calls: ClassVar[Calls | None] = None
+    """How long the calls of its world take; None: as the seed has drawn."""
+    alone: ClassVar[bool] = False
+    """No other workload can be judged beside it."""
+    strikes: ClassVar[tuple[Strike, ...]] = ()
+    """What goes wrong beside all else, as it makes this workload's next step matter."""
 
     def __init__(self, world: World) -> None:
         self.world = world

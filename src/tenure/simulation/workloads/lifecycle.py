@@ -86,10 +86,12 @@ def judge_lives(id: str, sent: Story, ends: list[dict[str, Any]], living: Mayfly
 class Lifecycle(Workload):
     """One driver for each id, so that what it has done is known."""
 
-    types: ClassVar = (JobType("mayfly", Mayfly), JobType("chronicle", Chronicle))
+    types: ClassVar[tuple[JobType, ...]] = (JobType("mayfly", Mayfly), JobType("chronicle", Chronicle))
+
+    type_name, prefix, count = "mayfly", "mayfly", 2
 
     async def prepare(self, client: GridClient) -> None:
-        self.sent = {f"mayfly{n}": Story() for n in range(2)}
+        self.sent = {f"{self.prefix}{n}": Story() for n in range(self.count)}
         await client.defining.schedule("chronicle", "chronicle", {})
 
     def drives(self) -> list[Drive]:

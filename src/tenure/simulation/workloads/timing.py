@@ -1,5 +1,6 @@
 """Timers and crons: fired once for each due time, whoever runs the job and whatever the clocks say."""
 
+import re
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -8,10 +9,17 @@ from tenure.scheduler.jobtype import Job, JobType
 from tenure.simulation.histories import Findings, judge_increasing
 from tenure.simulation.workloads.base import Drive, Workload, states
 
-__all__ = ["Timing", "judge_crons", "judge_fires"]
+__all__ = ["Timing", "due_ms", "judge_crons", "judge_fires"]
 
 FIRES = 12
 MINUTE_MS = 60_000
+
+
+def due_ms(ctx: Any) -> int:
+    """The time that rang, by the name of its turn."""
+    found = re.search(r"@(\d+)", ctx.turn_id)
+    assert found is not None, ctx.turn_id
+    return int(found[1])
 
 
 class Alarm(Job):
@@ -27,10 +35,10 @@ class Alarm(Job):
         self._set(ctx)
 
     def on_timeout(self, ctx: Any) -> None:
-        due_ms = int(ctx.turn_id.rpartition("@")[2])
-        self.fires.append(due_ms)
-        if round(ctx.now.timestamp() * 1000) < due_ms:
-            self.early.append(due_ms)
+        due = due_ms(ctx)
+        self.fires.append(due)
+        if round(ctx.now.timestamp() * 1000) < due:
+            self.early.append(due)
         if len(self.fires) < FIRES:
             self._set(ctx)
 
@@ -50,7 +58,7 @@ class Bell(Job):
         ctx.cron("* * * * *")
 
     def on_timeout(self, ctx: Any) -> None:
-        self.rings.append(int(ctx.turn_id.rpartition("@")[2]))
+        self.rings.append(due_ms(ctx))
 
 
 def judge_fires(id: str, fires: list[int], set_for: list[int], early: list[int], until_ms: int) -> Findings:
