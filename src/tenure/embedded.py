@@ -8,9 +8,10 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import structlog
 import trio
 
-from tenure.connect import parse_cluster, wall_clock_ms
+from tenure.connect import open_remote, parse_cluster, wall_clock_ms, within
 from tenure.listeners import listening
 from tenure.nodes.embedded import open_embedded as open_embedded_member
 from tenure.nodes.launching import open_launchers
@@ -42,7 +43,13 @@ async def open_embedded(registry: Registry, settings: NodeSettings | None = None
         )
         host.launchers = launchers
         node = Node(host, listening, name=name, pid=os.getpid(), neighbours=Neighbours())
-        await nursery.start(node.run)
+        with within(lambda known, settings: open_remote(address, known or registry, settings)):
+            await nursery.start(node.run)
+        structlog.get_logger("tenure").info(
+            "started an embedded cluster, of one member and a node in this process: all data is in memory, and gone "
+            "when its client is closed",
+            cluster=address,
+        )
         yield grid
         await node.drain()
         nursery.cancel_scope.cancel()

@@ -96,21 +96,21 @@ def test_a_node_that_does_not_start_says_why(tmp_path: Path) -> None:
         SyncCluster(nodes=1, members=1, grid="hazelcast", app=app).__enter__()
 
 
-def test_an_embedded_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TENURE_CLUSTER", raising=False)
-    with tenure.SyncClient() as client:
+def test_an_embedded_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    with tenure.SyncClient.embedded() as client:
         client.schedule(Counter, id="a", total=1)
         assert client.ask("a", 1) == 2
-    with tenure.SyncClient() as client, pytest.raises(tenure.UnknownJob):
+    with tenure.SyncClient.embedded() as client, pytest.raises(tenure.UnknownJob):
         client.state("a")
+    said = capsys.readouterr().out
+    assert said.count("started an embedded cluster") == 2, "nobody has a member without knowing it"
+    assert "gone when its client is closed" in said
 
 
 @pytest.mark.parametrize("kind", ["trio", "asyncio"])
-def test_an_embedded_cluster_for_async_code(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TENURE_CLUSTER", raising=False)
-
+def test_an_embedded_cluster_for_async_code(kind: str) -> None:
     async def main() -> None:
-        async with tenure.Client() as client:
+        async with tenure.Client.embedded() as client:
             await client.schedule(Counter, id="a", total=1)
             assert await client.ask("a", 1) == 2
 

@@ -347,5 +347,46 @@ async def test_a_client_that_lives_through_a_reboot_stores_nothing_in_a_cluster_
         member.kill()
 
 
+NESTED = APPLICATION + """
+@tenure.job("parent")
+class Parent(tenure.Job):
+    async def on_message(self, ctx: tenure.Context, message: str) -> int:
+        async with tenure.Client() as client:
+            await client.schedule("counter", id=message)
+            return await client.ask(message, {"n": 1})
+
+@tenure.job("blocking-parent", blocking=True)
+class BlockingParent(tenure.Job):
+    def on_message(self, ctx: tenure.Context, message: str) -> int:
+        with tenure.SyncClient() as client:
+            client.schedule("counter", id=message)
+            return client.ask(message, {"n": 10})
+"""
+
+
+def test_clients_that_name_no_cluster_are_in_the_one_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside an embedded node, and in its handlers, whose environment named none either."""
+    app = tmp_path / "nested_app.py"
+    app.write_text(NESTED)
+    monkeypatch.setenv("TENURE_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.delenv("TENURE_CLUSTER", raising=False)
+    with running(app) as node:
+        node.ready()
+        assert "all data is in memory, in a member of this node's own" in node.log.read_text()
+        with tenure.SyncClient(registry=_types(app)) as client:
+            client.schedule("parent", id="p")
+            client.schedule("blocking-parent", id="b")
+            assert client.ask("p", "kid") == 1
+            assert client.ask("b", "kid") == 11
+            assert client.state("kid").total == 11
+            assert len(client.nodes()) == 1
+        assert len(members_of(node)) == 1, "nobody has started another"
+        node.process.terminate()
+        assert node.ended() == 0
+        assert "all jobs end with this node's own member" in node.log.read_text()
+
+
 def _types(app: Path) -> tenure.Registry:
     return tenure.load_application(app, apart=True)

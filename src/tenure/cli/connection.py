@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tenure.cli.ends import Unreachable, Usage, first_error
+from tenure.cli.ends import Unreachable, first_error
 from tenure.cli.options import Connection
 
 if TYPE_CHECKING:
@@ -17,19 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["client_settings", "cluster_of", "connected", "connected_grid", "hush", "known_types"]
 
-DEFAULT = "tenure@127.0.0.1:5701"
-
 
 def cluster_of(connection: Connection) -> str:
-    """The cluster that is meant: the one given, else the one embedded cluster of this machine, else the default."""
+    """The cluster that is meant: the one given, else the one that clients find, too."""
     if connection.cluster:
         return connection.cluster
-    from tenure.nodes.whereabouts import embedded_clusters
+    from tenure.connect import find_cluster
 
-    found = embedded_clusters()
-    if len(found) > 1:
-        raise Usage(f"Several nodes run embedded clusters here: choose with --cluster one of {', '.join(found)}.")
-    return found[0] if found else DEFAULT
+    return find_cluster()
 
 
 @asynccontextmanager

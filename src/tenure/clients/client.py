@@ -27,7 +27,7 @@ from tenure.clients.views import (
     Verified,
     WorkerView,
 )
-from tenure.connect import opening
+from tenure.connect import opening, opening_embedded
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.grid.port import Grid
@@ -57,12 +57,19 @@ class Client:
         settings: ClientSettings | None = None,
     ) -> None:
         """`cluster`: members' addresses, `host:port,host:port`, after `name@` where the cluster is not called
-        tenure; by default what the environment variable TENURE_CLUSTER says. Where neither is given, a member
-        of its own is started, with a node in this process that runs its registered jobs: all ends with this
-        client. `grid` is a connection that the caller keeps. `registry` holds the job types whose messages
-        and states this client knows, by default all that this process has registered.
+        tenure; by default what the environment variable TENURE_CLUSTER says, in a handler its own cluster, else the
+        embedded cluster of a node on this machine (`tenure dev`), else tenure@127.0.0.1:5701: as commands find it.
+        `grid` is a connection that the caller keeps. `registry` holds the job types whose messages and states
+        this client knows, by default all that this process has registered.
         """
         self._home: AsyncHome[GridClient] = AsyncHome(opening(cluster, grid, registry, settings))
+
+    @classmethod
+    def embedded(cls, *, registry: Registry | None = None, settings: ClientSettings | None = None) -> "Client":
+        """A client with a cluster of its own, for trying things out: a member is started, and a node in this process
+        that runs the jobs of `registry`, by default all that are registered. All of it is in memory, and ends with
+        this client."""
+        return cls._in(AsyncHome(opening_embedded(registry, settings)))
 
     @classmethod
     def _in(cls, home: AsyncHome[GridClient]) -> "Client":

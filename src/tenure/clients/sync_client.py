@@ -28,7 +28,7 @@ from tenure.clients.views import (
     Verified,
     WorkerView,
 )
-from tenure.connect import opening
+from tenure.connect import opening, opening_embedded
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.grid.port import Grid
@@ -58,12 +58,19 @@ class SyncClient:
         settings: ClientSettings | None = None,
     ) -> None:
         """`cluster`: members' addresses, `host:port,host:port`, after `name@` where the cluster is not called
-        tenure; by default what the environment variable TENURE_CLUSTER says. Where neither is given, a member
-        of its own is started, with a node in this process that runs its registered jobs: all ends with this
-        client. `grid` is a connection that the caller keeps. `registry` holds the job types whose messages
-        and states this client knows, by default all that this process has registered.
+        tenure; by default what the environment variable TENURE_CLUSTER says, in a handler its own cluster, else the
+        embedded cluster of a node on this machine (`tenure dev`), else tenure@127.0.0.1:5701: as commands find it.
+        `grid` is a connection that the caller keeps. `registry` holds the job types whose messages and states
+        this client knows, by default all that this process has registered.
         """
         self._home: SyncHome[GridClient] = SyncHome(opening(cluster, grid, registry, settings))
+
+    @classmethod
+    def embedded(cls, *, registry: Registry | None = None, settings: ClientSettings | None = None) -> "SyncClient":
+        """A client with a cluster of its own, for trying things out: a member is started, and a node in this process
+        that runs the jobs of `registry`, by default all that are registered. All of it is in memory, and ends with
+        this client."""
+        return cls._in(SyncHome(opening_embedded(registry, settings)))
 
     @classmethod
     def _in(cls, home: SyncHome[GridClient]) -> "SyncClient":
@@ -408,9 +415,7 @@ class SyncClient:
         letters, messages on their way. Returns how many."""
         return self._home.run(operations.export_snapshot, url, to, name)
 
-    def restore(
-        self, url: str, *, name: str = "", replace: bool = False, timeout_s: float | None = None
-    ) -> Restored:
+    def restore(self, url: str, *, name: str = "", replace: bool = False, timeout_s: float | None = None) -> Restored:
         """Restore a snapshot (the newest, unless named) into this cluster, of whatever size and partition count.
 
         Where there are jobs, this is refused unless they are to be replaced. Nodes that run go on with what was

@@ -21,7 +21,7 @@ import structlog
 import trio
 
 from tenure.about import tenure_version
-from tenure.connect import parse_cluster, wall_clock_ms
+from tenure.connect import exported, parse_cluster, wall_clock_ms
 from tenure.jobs.spawning import SPAWNED_BY
 from tenure.listeners import listening
 from tenure.members import Progress, Standard, Verdict, check_members
@@ -204,10 +204,16 @@ def _calm_the_collector() -> None:
 @asynccontextmanager
 async def _cluster(options: NodeOptions, progress: Progress | None) -> AsyncIterator[str]:
     if options.cluster is not None:
-        yield options.cluster
+        with exported(options.cluster):
+            yield options.cluster
         return
+    if others := embedded_clusters():
+        _log().warning(
+            f"no cluster was named, and this node starts one of its own, beside {', '.join(others)}",
+            next_step="To join that one instead, name it: --cluster, or TENURE_CLUSTER.",
+        )
     async with open_embedded(progress=progress) as address:
-        with announced(address):
+        with announced(address), exported(address):
             yield address
 
 

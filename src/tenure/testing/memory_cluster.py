@@ -14,6 +14,7 @@ from random import Random
 import trio
 
 from tenure.application import Source, load_application
+from tenure.connect import within
 from tenure.listeners import listening
 from tenure.scheduler.assignment import assign
 from tenure.scheduler.client import GridClient, open_client
@@ -83,6 +84,7 @@ class MemoryBackend(Backend):
         """What the clocks show while they are advanced."""
         self.grid_cluster = _grid_cluster(plan)
         self._nursery = nursery
+        self._token = trio.lowlevel.current_trio_token()
         self._marker: Marker | None = None
         self._nodes: dict[int, _RunningNode] = {}
         self._nodes_ever = 0
@@ -165,6 +167,19 @@ class MemoryBackend(Backend):
         finally:
             grid.close()
 
+    @asynccontextmanager
+    async def _open_within(
+        self, registry: Registry | None, settings: ClientSettings | None
+    ) -> AsyncIterator[GridClient]:
+        """For handlers."""
+        if trio.lowlevel.current_trio_token() is not self._token:
+            raise Mistake(
+                'this handler runs in a testing cluster with grid="memory", which is in the thread of its event loop: '
+                'use tenure.Client in an async handler there, or grid="hazelcast" for handlers that block'
+            )
+        async with self.open_client(registry, settings) as client:
+            yield client
+
     # -- nodes ------------------------------------------------------------------------------------
 
     async def nodes(self) -> list[int]:
@@ -235,7 +250,8 @@ class MemoryBackend(Backend):
         host = Host(grid, name, registry, self.now_ms, marker.formation, marker.incarnation, self.plan.settings, random)
         host.launchers = self.activities.launchers
         running = self._nodes[number] = _RunningNode(Node(host, listening, name=name), grid)
-        await self._nursery.start(running.run)
+        with within(self._open_within):
+            await self._nursery.start(running.run)
         return running
 
     async def _ready(self, started: list[_RunningNode]) -> None:

@@ -1,9 +1,17 @@
 """Where a client's cluster comes from."""
 
+import os
+from pathlib import Path
+from typing import NoReturn
+
 import pytest
 
 import tenure
-from tenure.connect import CLUSTER_VARIABLE, parse_cluster
+from tenure.cli.connection import cluster_of
+from tenure.cli.options import Connection
+from tenure.connect import CLUSTER_VARIABLE, exported, find_cluster, parse_cluster
+from tenure.nodes.whereabouts import announced
+from tenure.scheduler.grid.hazelcast import CannotConnect, HazelcastGrid, HazelcastSettings
 from tenure.scheduler.grid.memory import MemoryCluster
 
 
@@ -44,3 +52,56 @@ async def test_a_cluster_or_a_grid() -> None:
     async with tenure.Client(grid=grid) as client:
         assert await client.nodes() == []
     grid.close()
+
+
+# -- where none is named --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[HazelcastSettings]:
+    """What was connected to, in vain; in a state folder where no cluster is noted."""
+    seen: list[HazelcastSettings] = []
+
+    def connect(settings: HazelcastSettings) -> NoReturn:
+        seen.append(settings)
+        raise CannotConnect("Nothing listens there.")
+
+    monkeypatch.setattr(HazelcastGrid, "connect", connect)
+    monkeypatch.setenv("TENURE_STATE_DIR", str(tmp_path))
+    monkeypatch.delenv(CLUSTER_VARIABLE, raising=False)
+    return seen
+
+
+async def test_a_client_finds_the_cluster_that_commands_find(tried: list[HazelcastSettings]) -> None:
+    with announced("mine@127.0.0.1:77"):
+        assert cluster_of(Connection()) == find_cluster() == "mine@127.0.0.1:77"
+        with pytest.raises(CannotConnect):
+            await tenure.Client().__aenter__()
+        with pytest.raises(CannotConnect):
+            tenure.SyncClient().__enter__()
+    assert [settings.addresses for settings in tried] == [("127.0.0.1:77",)] * 2
+
+
+async def test_no_client_starts_a_cluster_unasked(tried: list[HazelcastSettings]) -> None:
+    client = tenure.Client()
+    with pytest.raises(CannotConnect, match=r"TENURE_CLUSTER.*tenure dev APP.*Client\.embedded\(\)"):
+        await client.__aenter__()
+    assert [settings.addresses for settings in tried] == [("127.0.0.1:5701",)]
+
+
+async def test_among_several_clusters_somebody_must_choose(
+    tried: list[HazelcastSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenure.nodes.whereabouts.embedded_clusters", lambda: ["a@127.0.0.1:1", "b@127.0.0.1:2"])
+    with pytest.raises(tenure.Mistake, match=r"choose with --cluster, or TENURE_CLUSTER, one of a@.*, b@"):
+        await tenure.Client().__aenter__()
+    assert not tried
+
+
+def test_a_node_exports_its_cluster_for_as_long_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CLUSTER_VARIABLE, raising=False)
+    with exported("a@127.0.0.1:1"):
+        with exported("b@127.0.0.1:2"):
+            assert os.environ[CLUSTER_VARIABLE] == "b@127.0.0.1:2"
+        assert os.environ[CLUSTER_VARIABLE] == "a@127.0.0.1:1"
+    assert CLUSTER_VARIABLE not in os.environ
