@@ -128,7 +128,9 @@ def _cancel(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
 def _room(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     """A client holds back what is for these jobs (see `holding`): do they take messages again?"""
     ids = [str(id) for id in arguments["jobs"]][:PAGE_MAX]
-    tenure.turns.draft.answer_value(envelope, [tenure.holding.room(id, envelope.slot[:8]) for id in ids])
+    holding, client = tenure.holding, envelope.slot[:8]
+    rows = [holding.room(id, client) for id in ids]
+    tenure.turns.draft.answer_value(envelope, {"room": rows, "letters": {tenure.partition: holding.letters(client)}})
 
 
 def _describe(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
@@ -256,6 +258,11 @@ def _status(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
             "retrying": _retrying(tenure),
             "waiting": sum(len(live.queue) for live in tenure.lives.by_id.values()),
             "dead_letters": len(state.dead),
+            "dead_letters_bytes": tenure.dead_letters.size_bytes,
+            "dead_letters_full": tenure.holding.letters_full,
+            "dead_letters_dropped": state.letters_lost[0],
+            "dead_letters_expired": state.letters_lost[1],
+            "full": len(tenure.holding.full),
             "outbox": sum(len(slots) for slots in state.outbox.values()),
             "lanes": len(state.cursors),
         },
@@ -341,16 +348,14 @@ def _letter(tenure: "Tenure", letter: DeadLetter) -> Arguments:
 
 def _exhume(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     """Take dead letters out: deliver them again (`replay`), or not."""
-    numbers = [
-        n for n in arguments.get("letters", []) if n in tenure.state.dead and n not in tenure.turns.draft.exhumed
-    ]
-    for n in numbers:
-        tenure.turns.draft.exhumed.append(n)
-        dead = tenure.state.dead[n].envelope
+    found = [letter for n in arguments.get("letters", []) if (letter := tenure.dead_letters.take_out(n)) is not None]
+    for letter in found:
+        dead = letter.envelope
         if arguments.get("replay"):
             again = Envelope(dead.to, dead.body, Kind.MESSAGE, dead.id, 0, dead.source, dead.slot, dead.index)
             tenure.taking.deliver(again)
-    tenure.turns.draft.answer_value(envelope, len(numbers))
+    tenure.dead_letters.thinned()
+    tenure.turns.draft.answer_value(envelope, len(found))
     tenure.want_commit()
 
 

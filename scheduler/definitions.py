@@ -275,6 +275,7 @@ class Definitions:
         draft.changed[live.id] = draft.uncarried[live.id] = live
         draft.wanted = True
         self.tenure.taking.refusals.refuse_waiting(live)
+        self.tenure.holding.made(live.id)
         self.tenure.lives.ready(live)
 
     def _check_parameters(self, live: Live, definition: Definition) -> None:

@@ -41,6 +41,7 @@ class Draft:
         self.remembered: dict[tuple[str, str], tuple[int, Answer | None]] = {}
         self.buried: list[DeadLetter] = []
         self.exhumed: list[int] = []
+        self.letters_dropped = self.letters_expired = 0
         self.steps: list[tuple[str, str, str, bytes]] = []
         self.subscribed: list[tuple[str, str, bool]] = []
         self.acted: dict[str, None] = {}
@@ -98,6 +99,7 @@ class Draft:
         if self.sends:
             record.outbox = _numbered(self.sends, state, encode)
         record.answers, record.buried, record.exhumed = self.answers, self.buried, self.exhumed
+        record.letters_lost = (self.letters_dropped, self.letters_expired)
         record.remembered = [(job, id, until, answer) for (job, id), (until, answer) in self.remembered.items()]
         record.steps, record.subscribed = self.steps, self.subscribed
         return record

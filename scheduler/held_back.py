@@ -4,12 +4,14 @@
                                                    │ callers who give up take theirs back
                                                    └── the owner is asked, ever more rarely, as it may not know of us
 
+A partition with too many dead letters is asked first about each job that is not known to be there.
+
 What is held back was not sent, so for its lane it does not exist yet. Nobody but its callers, who wait, holds it in
 memory. The owner's end is `holding`.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,6 +37,7 @@ ANSWER_WITHIN_S = 10.0
 FORGOTTEN_AFTER_S = 60.0
 """A full job to which nobody has sent for so long. The next who does finds out anew."""
 NAMED_MAX = 3
+KNOWN_MAX = 10_000
 
 
 class Room(Struct):
@@ -51,9 +54,21 @@ class Room(Struct):
 
 
 class Hint(Struct):
-    """What it says unasked."""
+    """What it says of several, asked or not."""
 
     room: list[Room] = []
+    letters: dict[int, str] = {}
+    """The partition, and why it must be asked before anything is sent to a job that may not be there; empty: it need
+    not."""
+
+
+class _Careful:
+    """A partition with too many dead letters."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        self.known: set[str] = set()
+        """Jobs that are there."""
 
 
 class _Job:
@@ -79,10 +94,22 @@ class HeldBack:
         self.client, self.sending, self._nursery = client, sending, nursery
         self.by_job: dict[str, _Job] = {}
         """The jobs that take no more, as far as is known here."""
+        self.careful: dict[int, _Careful] = {}
+        """Partitions with too many dead letters."""
         self._asking: dict[int, trio.Event] = {}
         """Partitions that are asked; set to ask at once."""
 
     # -- what is held back ------------------------------------------------------------------------
+
+    def holds(self, partition: int, id: str) -> bool:
+        """Must a message for this job wait?"""
+        if id in self.by_job:
+            return True
+        careful = self.careful.get(partition)
+        if careful is None or id in careful.known:
+            return False
+        self._hold_back(Room(id, full=True, why=careful.why))
+        return True
 
     def add(self, waiting: Waiting) -> None:
         """One more message for one of these jobs, behind the others."""
@@ -115,15 +142,17 @@ class HeldBack:
     def hear(self, answer: Answer) -> None:
         """A partition has told us something unasked."""
         try:
-            rooms = msgspec.msgpack.decode(answer.body, type=Hint).room
+            hint = msgspec.msgpack.decode(answer.body, type=Hint)
         except msgspec.DecodeError:
             return  # of a version that says something else
-        self._heard(rooms)
+        self._heard(hint)
 
-    def _heard(self, rooms: Iterable[Room]) -> bool:
+    def _heard(self, hint: Hint) -> bool:
         """True: some may go on."""
         is_news = False
-        for room in rooms:
+        for partition, why in hint.letters.items():
+            self._be_careful(partition, why)
+        for room in hint.room:
             job = self.by_job.get(room.job)
             if room.full:
                 if job is None:
@@ -143,6 +172,17 @@ class HeldBack:
             self._asking[partition] = trio.Event()
             self._nursery.start_soon(self._ask, partition)
         return job
+
+    def _be_careful(self, partition: int, why: str) -> None:
+        if not why:
+            if self.careful.pop(partition, None) is not None:
+                self._ask_soon(partition)
+        elif (careful := self.careful.get(partition)) is not None:
+            careful.why = why
+        else:
+            self.careful[partition] = _Careful(why)
+            for id in self.sending.jobs_waiting(partition):
+                self.holds(partition, id)
 
     def _refuse_questions(self, job: _Job) -> None:
         """A job that runs nothing for now answers nothing: who asks is told, and the question is not sent."""
@@ -167,6 +207,10 @@ class HeldBack:
             self.sending.let_go_on(job.partition, going)
         if not job.messages:
             del self.by_job[room.job]
+        if (careful := self.careful.get(job.partition)) is not None:
+            if len(careful.known) >= KNOWN_MAX:
+                careful.known.clear()
+            careful.known.add(room.job)
 
     # -- asking -----------------------------------------------------------------------------------
 
@@ -181,8 +225,9 @@ class HeldBack:
             while jobs := self._jobs_of(partition):
                 with trio.move_on_after(pause_s):
                     await self._asking[partition].wait()
+                is_news = self._asking[partition].is_set()
                 self._asking[partition] = trio.Event()
-                is_news = False
+                jobs = self._jobs_of(partition)
                 for first in range(0, len(jobs), ASKED_AT_ONCE):
                     is_news |= await self._ask_for(partition, jobs[first : first + ASKED_AT_ONCE])
                 pause_s = ASK_FIRST_S if is_news else min(2 * pause_s, ASK_MAX_S)
@@ -199,8 +244,9 @@ class HeldBack:
         arguments = {"op": "room", "jobs": jobs}
         try:
             answer = await self.client.command(partition, "", arguments, deadline_s=ANSWER_WITHIN_S)
-            return self._heard(msgspec.convert(answer, list[Room]))
+            return self._heard(msgspec.convert(answer, Hint, strict=False))
         except AskFailed:  # of an owner that holds nobody back but by not reading on
-            return self._heard([Room(id, full=False, room=2**62, room_bytes=2**62) for id in jobs])
+            rooms = [Room(id, full=False, room=2**62, room_bytes=2**62) for id in jobs]
+            return self._heard(Hint(rooms, {partition: ""}))
         except (TenureError, GridError):
             return False

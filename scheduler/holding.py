@@ -4,6 +4,9 @@
                                   │ they hold back by themselves; who can't is not taken from
                                   └── HARD times the limit: no client is taken from that sends to it
 
+The dead letters of a partition are such a mailbox, too. When they are full, a client asks before it sends to a job that
+it does not know to be there; and a job whose messages became dead letters for another reason is full for a while.
+
 All that is told is a hint, in memory alone: a client that heard nothing is told again, and one that was told asks
 (command `room`). So a lane goes on behind a message for a full job, with all that is for others.
 """
@@ -27,6 +30,11 @@ HARD = 8
 """So many times its limit may a mailbox hold of what was on its way when its senders were told."""
 HINT = 0
 """The number of an answer that nobody asked for. Questions are numbered from 1; older clients pass over it."""
+LETTERS = ""
+"""No job's id: news of dead letters."""
+BURIED_S = 30.0
+"""A job whose messages became dead letters, of which there are too many, gets none for so long. The next one shows
+whether it was mended."""
 AGAIN_S = 1.0
 """Who goes on sending to a full job after so long has not heard, and is told again."""
 _encode = msgspec.msgpack.Encoder().encode
@@ -39,6 +47,11 @@ class Holding:
         self.tenure, self.settings = tenure, tenure.settings
         self.full: dict[str, dict[bytes, float]] = {}
         """Job -> the senders that were told, and when, on trio's clock."""
+        self.letters_full = False
+        """Are there too many dead letters?"""
+        self._buried: dict[str, float] = {}
+        """Jobs that are full because their messages became dead letters, and until when."""
+        self._told_letters: dict[bytes, float] = {}
         self._news: dict[bytes, dict[str, None]] = {}
 
     # -- is it full? ------------------------------------------------------------------------------
@@ -60,7 +73,7 @@ class Holding:
 
     def settled(self, live: Live) -> None:
         """This job has nothing to do for now: is there room again?"""
-        if live.id in self.full and self._is_half_empty(live):
+        if live.id in self.full and self._is_half_empty(live) and live.id not in self._buried:
             self._opened(live.id)
 
     def _is_half_empty(self, live: Live) -> bool:
@@ -75,21 +88,75 @@ class Holding:
 
     def stops(self, batch: Batch) -> bool:
         """Must a client's lane stop before this batch? Not for commands: they may be what a job needs to go on."""
-        by_id = self.tenure.lives.by_id
+        by_id, times = self.tenure.lives.by_id, HARD if batch.holds_back else 1
+        letters = self.letters_full and self.tenure.dead_letters.is_over(times)
         for envelope in batch.envelopes:
-            if envelope.kind == Kind.MESSAGE and envelope.to in self.full:
+            if envelope.kind != Kind.MESSAGE:
+                continue
+            if envelope.to in self.full:
                 live = by_id.get(envelope.to)
-                if not batch.holds_back or (live is not None and self.is_over(live, HARD)):
+                if times == 1 or letters or (live is not None and self.is_over(live, times)):
                     return True
+            elif letters and not self._is_known(envelope.to):
+                return True
         return False
+
+    def _is_known(self, id: str) -> bool:
+        live = self.tenure.lives.by_id.get(id)
+        return live.exists() if live is not None else id in self.tenure.state.jobs
+
+    # -- dead letters -----------------------------------------------------------------------------
+
+    def buried(self, id: str, sender: bytes, *, is_unknown: bool) -> None:
+        """One more dead letter than there should be."""
+        now_s = trio.current_time()
+        self.letters_full = True
+        if is_unknown and not is_partition_sender(sender):
+            if now_s >= self._told_letters.get(sender, float("-inf")) + AGAIN_S:
+                self._told_letters[sender] = now_s
+                self._news.setdefault(sender, {})[LETTERS] = None
+        else:
+            self._buried[id] = now_s + BURIED_S
+            self.filled(id, sender)
+        self.tenure.wake()  # to tell
+
+    def letters_thin(self) -> None:
+        """There is room for dead letters again."""
+        self.letters_full = False
+        for sender in self._told_letters:
+            self._news.setdefault(sender, {})[LETTERS] = None
+        self._told_letters.clear()
+        self._open_buried(float("inf"))
+        self.tenure.taking.let_go_on()
+
+    def made(self, id: str) -> None:
+        """There is a job of this id now."""
+        if self.letters_full:
+            self._open_buried(float("inf"), id)
+            self.tenure.taking.let_go_on()
+
+    def sweep(self) -> None:
+        """From time to time: who was refused may have been mended."""
+        self._open_buried(trio.current_time())
+
+    def _open_buried(self, until_s: float, only: str = "") -> None:
+        over = [id for id, end_s in self._buried.items() if end_s <= until_s and only in ("", id)]
+        for id in over:
+            del self._buried[id]
+            if id in self.full and self._is_half_empty(self.tenure.lives.by_id.get(id) or Live(id)):
+                self._opened(id)
 
     # -- what is said of it -----------------------------------------------------------------------
 
     def tell(self) -> None:
         """Tell clients what has changed."""
         news, self._news = self._news, {}
-        hints = [(sender, [self._row(id) for id in ids]) for sender, ids in news.items()]
-        answers = [(sender, Answer(HINT, True, Raw(_encode({"room": rows})))) for sender, rows in hints]
+        answers = []
+        for sender, ids in news.items():
+            hint: dict[str, Any] = {"room": [self._row(id) for id in ids if id != LETTERS]}
+            if LETTERS in ids:
+                hint["letters"] = {self.tenure.partition: self._why_letters()}
+            answers.append((sender, Answer(HINT, True, Raw(_encode(hint)))))
         self.tenure.courier.send([], answers)
 
     def has_news(self) -> bool:
@@ -99,16 +166,36 @@ class Holding:
     def room(self, id: str, sender: bytes) -> dict[str, Any]:
         """A client asks whether this job takes messages again."""
         live = self.tenure.lives.of(id)
+        if self.letters_full and not live.exists():
+            return self._row(id, live) | {"full": True, "why": self._why_letters()}
         if self.is_over(live) or id in self.full:
             self.full.setdefault(id, {})[sender] = trio.current_time()
             self.settled(live)
         self.tenure.lives.ready(live)  # to be forgotten, if it has nothing to do
         return self._row(id, live)
 
+    def letters(self, sender: bytes) -> str:
+        """Why this client must ask before it sends to who may not be there; empty: it need not."""
+        if self.letters_full:
+            self._told_letters[sender] = trio.current_time()
+        return self._why_letters()
+
+    def _why_letters(self) -> str:
+        letters = self.tenure.dead_letters
+        if not self.letters_full:
+            return ""
+        return (
+            f"no such job is known, and partition {self.tenure.partition} has too many dead letters "
+            f"({letters.count}, {letters.size_bytes} bytes)"
+        )
+
     def _row(self, id: str, live: Live | None = None) -> dict[str, Any]:
         live = live or self.tenure.lives.by_id.get(id) or Live(id)
         settings, senders = self.settings, max(1, len(self.full.get(id, ())))
-        state, why = self.refusal(live) or ("", "it is slower than what comes in")
+        slow = "it is slower than what comes in"
+        if id in self._buried:
+            slow = f"its messages become dead letters, of which partition {self.tenure.partition} has too many"
+        state, why = self.refusal(live) or ("", slow)
         return {
             "job": id,
             "full": id in self.full,

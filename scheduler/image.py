@@ -32,6 +32,7 @@ class _Meta(Struct):
     closed_for: str | None
     next_slot: int
     cut: int = 0
+    letters_lost: tuple[int, int] = (0, 0)
 
 
 class Extras(Struct, array_like=True):
@@ -139,6 +140,7 @@ def _read(chunks: Iterable[bytes]) -> Iterator[_Piece]:
 def _thaw_meta(state: PartitionState, meta: _Meta) -> None:
     state.cursors, state.numbered = meta.cursors, meta.numbered
     state.watermark, state.buried_count = meta.watermark, meta.buried_count
+    state.letters_lost = meta.letters_lost
     state.outbox = {partition: deque(slots) for partition, slots in meta.outbox.items()}
     state.answers = {(client, answer.n): answer for client, answer in meta.answers}
     state.dead = {letter.n: letter for letter in meta.dead}

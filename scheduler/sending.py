@@ -113,12 +113,13 @@ class Sending:
             if self._room.is_set():  # others may wait for the one that is there
                 self._room = trio.Event()
             await self._room.wait()
-        lanes, limit, full = self._lanes, self.settings.buffer_bytes_max, self.held_back.by_job
+        lanes, limit, held = self._lanes, self.settings.buffer_bytes_max, self.held_back
+        full, careful = held.by_job, held.careful
         end = start
         for partition, envelope in envelopes[start:] if start else envelopes:
             size_bytes = len(envelope.body) + 40
-            if full and envelope.kind == Kind.MESSAGE and envelope.to in full:
-                self.held_back.add(Waiting(envelope, ticket, size_bytes))
+            if (full or careful) and envelope.kind == Kind.MESSAGE and held.holds(partition, envelope.to):
+                held.add(Waiting(envelope, ticket, size_bytes))
                 end += 1
                 continue
             lane = lanes.get(partition)
@@ -146,6 +147,12 @@ class Sending:
         held = lane.take_out(job)
         self._make_room(lane)
         return held
+
+    def jobs_waiting(self, partition: int) -> list[str]:
+        """The jobs that messages wait for, in this lane."""
+        lane = self._lanes.get(partition)
+        messages = (waiting.envelope for waiting in (lane.waiting if lane else ()))
+        return list({envelope.to: None for envelope in messages if envelope.kind == Kind.MESSAGE})
 
     def let_go_on(self, partition: int, waiting: Iterable[Waiting]) -> None:
         """Send what was held back, in this order, behind what was sent before."""

@@ -76,7 +76,13 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     lane_lifetime_s: float = 3600.0
     """A client's lane is forgotten when nothing came for so long; clients leave a lane after a quarter of it."""
     dead_letters_max: int = 10_000
-    """Dead letters kept in one partition; what is beyond is reported in the log, in full."""
+    """When a partition keeps so many dead letters, who sends what would become one more waits, as for a full mailbox.
+    What was on its way by then is kept, up to eight times as much; beyond that, what jobs and topics bring is counted
+    and dropped."""
+    dead_letters_bytes_max: int = 16 * 2**20
+    """The same, in bytes."""
+    dead_letters_keep_s: float = 604_800.0
+    """A dead letter is kept for so long: a week."""
     instances_max: int = 10_000
     """Idle jobs whose objects are kept in memory, on one node (those with `on_resume` always are)."""
     lost_after_s: float = 5.0

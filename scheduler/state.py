@@ -35,6 +35,8 @@ class PartitionState:
         self.remembered: dict[str, dict[str, Remembered]] = {}
         self.dead: dict[int, DeadLetter] = {}
         self.buried_count = 0
+        self.letters_lost = (0, 0)
+        """Dead letters that were dropped, and that have expired, in all."""
         self.steps: dict[str, dict[tuple[str, str], bytes]] = {}
         """job -> (turn, name) -> result of a finished `once` step"""
         self.subscribers: dict[str, dict[str, None]] = {}
@@ -76,6 +78,9 @@ class PartitionState:
             self.buried_count = max(self.buried_count, letter.n)
         for n in record.exhumed:
             self.dead.pop(n, None)
+        if record.letters_lost != (0, 0):
+            dropped, expired = record.letters_lost
+            self.letters_lost = (self.letters_lost[0] + dropped, self.letters_lost[1] + expired)
         self.cut = max(self.cut, record.cut)
         for topic, job, wanted in record.subscribed:
             jobs = self.subscribers.setdefault(topic, {})
@@ -144,6 +149,7 @@ class PartitionState:
             "answers": [(client, answer) for (client, _), answer in self.answers.items()],
             "dead": list(self.dead.values()),
             "buried_count": self.buried_count,
+            "letters_lost": self.letters_lost,
             "subscribers": {topic: list(jobs) for topic, jobs in self.subscribers.items()},
             "epoch": self.epoch,
             "owner": self.owner,

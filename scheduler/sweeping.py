@@ -59,6 +59,8 @@ class Sweeping:
                 await self.inbox()
                 if self._is_unheard() and trio.current_time() < due_s:
                     continue  # looked at so often for what is urgent alone
+                tenure.dead_letters.sweep()
+                tenure.holding.sweep()
                 await tenure.forgetting.sweep()
                 if not await tenure.journal.still_ours():
                     raise TenureOver(f"partition {tenure.partition}: its head is no longer ours")

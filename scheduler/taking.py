@@ -68,7 +68,7 @@ class Taking:
     def take(self) -> None:
         """Take what is next in each lane, up to a group."""
         lanes, draft, heard = self.inlanes, self.turns.draft, self.tenure.forgetting.heard
-        cutting = self.tenure.cutting
+        cutting, holding = self.tenure.cutting, self.holding
         messages = size_bytes = 0
         senders, lanes.fresh = lanes.fresh, {}
         last: bytes | None = None
@@ -81,7 +81,7 @@ class Taking:
                 if read.cut > self.state.cut:
                     cutting.await_cut(sender, read.cut)
                     break
-                if self.holding.full and not is_partition_sender(sender) and self.holding.stops(read):
+                if (holding.full or holding.letters_full) and not is_partition_sender(sender) and holding.stops(read):
                     self._held_back[sender] = None
                     break
                 lanes.take(slot)

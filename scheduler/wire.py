@@ -269,6 +269,8 @@ class Record(Struct, array_like=True, gc=False):
     """(topic, job, wanted)"""
     cut: int = 0
     """The state as this record leaves it is the partition's part of the snapshot of this number."""
+    letters_lost: tuple[int, int] = (0, 0)
+    """How many dead letters were dropped, and how many have expired."""
 
 
 class RecordKind:

@@ -219,8 +219,13 @@ async def _jobs(client: GridClient, timeout_s: float) -> list[Verdict]:
 
 def _letters(rows: list[dict[str, Any]]) -> Verdict:
     letters = sum(row["dead_letters"] for row in rows)
-    if letters:
-        return Verdict("dead letters", WARNING, f"{letters}", "See `tenure dead-letters`.")
+    dropped, expired = (sum(row.get(f"dead_letters_{what}", 0) for row in rows) for what in ("dropped", "expired"))
+    lost = [f"{count} {how}" for count, how in ((dropped, "were dropped"), (expired, "have expired")) if count]
+    if full := [row["partition"] for row in rows if row.get("dead_letters_full")]:
+        what = f"{letters}; partitions {_some([str(p) for p in full])} have too many: who would send more waits"
+        return Verdict("dead letters", BAD, "; ".join([what, *lost]), "Replay or discard them: `tenure dead-letters`.")
+    if letters or dropped:
+        return Verdict("dead letters", WARNING, "; ".join([f"{letters}", *lost]), "See `tenure dead-letters`.")
     return Verdict("dead letters", GOOD, "none")
 
 

@@ -26,7 +26,7 @@ def list_letters(*, to: str | None = None, connection: Connection = USUAL_CONNEC
     to
         Only those for jobs of this id (* stands for anything).
     """
-    letters = _run(_listed, connection, to)
+    letters, lost = _run(_listed, connection, to)
     if connection.json:
         for letter in letters:
             print_json({"letter": _name(letter), **letter})
@@ -38,6 +38,9 @@ def list_letters(*, to: str | None = None, connection: Connection = USUAL_CONNEC
                 for a in letters
             ),
         )
+        for count, how in zip(lost, ("were dropped: their partitions had too many", "have expired"), strict=True):
+            if count:
+                say(f"{count} more {how}.")
     return Exit.DONE
 
 
@@ -108,9 +111,13 @@ def _exhume(names: tuple[str, ...], to: str | None, again: bool, dry_run: bool, 
     return Exit.FAILED if missing else Exit.DONE
 
 
-async def _listed(connection: Connection, to: str | None) -> list[dict[str, Any]]:
+async def _listed(connection: Connection, to: str | None) -> tuple[list[dict[str, Any]], tuple[int, int]]:
+    """Those that are there, and how many were dropped and have expired."""
     async with connected(connection) as client:
-        return _matching(await client.directory.dead_letters(), to)
+        letters = _matching(await client.directory.dead_letters(), to)
+        rows = await client.directory.partitions()
+        dropped, expired = (sum(row.get(f"dead_letters_{what}", 0) for row in rows) for what in ("dropped", "expired"))
+        return letters, (dropped, expired)
 
 
 def _matching(letters: list[dict[str, Any]], to: str | None) -> list[dict[str, Any]]:

@@ -188,6 +188,15 @@ class PartitionStatus(TypedDict):
     stuck: int
     """or can't run where they are."""
     dead_letters: int
+    dead_letters_bytes: int
+    dead_letters_full: bool
+    """Are there too many? Then who would send more waits."""
+    dead_letters_dropped: int
+    """So many that jobs and topics brought found no place, ever;"""
+    dead_letters_expired: int
+    """and so many were kept for long enough."""
+    full: int
+    """Jobs that take no more messages for now."""
     outbox: int
     lanes: int
 

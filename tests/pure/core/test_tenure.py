@@ -143,6 +143,29 @@ async def test_a_client_is_told_once_that_a_job_is_full_and_again_if_it_goes_on(
     ]
 
 
+async def test_what_partitions_bring_beyond_all_bounds_is_counted_and_reported_not_silently_dropped(
+    bench: Bench,
+) -> None:
+    opened = await bench.open(COUNTER, dead_letters_max=3, group_messages_max=1)
+    for n in range(4 * HARD):
+        batch = Batch([bench.message("nobody", n)])
+        await bench.grid().set(Map.INBOX, P, slot_key(partition_sender(7), 1, n), encode(batch))
+    await rest(5)
+    kept = [msgspec.msgpack.decode(letter.envelope.body) for letter in opened.state.dead.values()]
+    assert kept == list(range(3 * HARD))
+    assert opened.state.letters_lost == (HARD, 0)
+    await rest(15)
+    said = [report for report in bench.reports if "dropped" in report]
+    assert "a dead letter of partition 0 is dropped" in said[0]
+    assert f"{HARD - 1} more dead letters were dropped in partition 0" in said[1]
+    status: Any = msgspec.msgpack.decode((await bench.command("status")).body)
+    assert (status["dead_letters"], status["dead_letters_dropped"], status["dead_letters_full"]) == (24, HARD, True)
+    await opened.kill()
+    again = await bench.open(COUNTER)
+    await rest(1)
+    assert again.state.letters_lost == (HARD, 0)
+
+
 # -- groups -------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,144 @@
+"""Dead letters: bounded in number and bytes by holding their senders back, kept in full for a while, never a flood."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import trio
+
+import tenure
+from tenure.scheduler.keys import partition_of
+from tenure.testing import Cluster
+
+PARTITIONS = 4
+SETTINGS = tenure.NodeSettings(
+    dead_letters_max=20, dead_letters_bytes_max=20_000, dead_letters_keep_s=100, group_messages_max=10
+)
+NOBODY = "nobody-here"
+
+
+@tenure.job("letters-int")
+class Int(tenure.Job):
+    """Takes numbers."""
+
+    total: int = 0
+
+    def on_message(self, ctx: tenure.Context, message: int) -> int:
+        self.total += message
+        return self.total
+
+
+@pytest.fixture
+async def cluster(in_virtual_time: None) -> AsyncIterator[Cluster]:
+    async with Cluster(nodes=2, members=2, partitions=PARTITIONS, settings=SETTINGS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[tenure.Client]:
+    async with cluster.client() as client:
+        yield client
+
+
+def beside(id: str) -> str:
+    """Another id of the same partition."""
+    return next(f"n{n}" for n in range(1000) if partition_of(f"n{n}", PARTITIONS) == partition_of(id, PARTITIONS))
+
+
+async def fill(client: tenure.Client, id: str, body: Any = 1) -> int:
+    """Publish until it is held back; returns how many were stored."""
+    for n in range(10_000):
+        try:
+            await client.publish(id, body, timeout_s=1)
+        except tenure.Backlogged as backlogged:
+            if backlogged.full.keys() == {id}:
+                return n
+            raise
+    raise AssertionError("nobody is held back")
+
+
+async def test_who_publishes_to_nobody_is_held_back_before_anything_is_dropped(client: tenure.Client) -> None:
+    stored = await fill(client, NOBODY)
+    assert 20 <= stored <= 30
+    with pytest.raises(tenure.Backlogged, match=r"'nobody-here' takes no more for now: no such job is known, and part"):
+        await client.publish(NOBODY, 1, timeout_s=1)
+    good = beside(NOBODY)
+    await client.schedule(Int, id=good, timeout_s=5)
+    for _ in range(50):
+        await client.publish(good, 1, timeout_s=1)
+    assert await client.ask(good, 1, timeout_s=1) == 51
+    letters = await client.dead_letters()
+    assert [letter["message"] for letter in letters] == [1] * stored
+    assert await client.discard(letters) == stored
+    await client.publish(NOBODY, 2, timeout_s=5)
+    await trio.sleep(1)
+    assert [letter["message"] for letter in await client.dead_letters()] == [2]
+
+
+async def test_ids_that_are_all_different_are_held_back_too(client: tenure.Client) -> None:
+    stored = 0
+    for n in range(400):
+        with trio.move_on_after(0.3):
+            await client.publish(f"nobody-{n}", n, timeout_s=0.2 if stored > 80 else 1)
+            stored += 1
+            continue
+        break
+    else:
+        raise AssertionError("nobody is held back")
+
+
+async def test_dead_letters_are_bounded_by_their_bytes_too(client: tenure.Client) -> None:
+    assert 7 <= await fill(client, NOBODY, "x" * 3_000) <= 12
+    assert {letter["message"] for letter in await client.dead_letters()} == {"x" * 3_000}
+
+
+async def test_what_is_held_back_goes_to_the_job_when_it_is_made(client: tenure.Client) -> None:
+    await fill(client, NOBODY)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.publish_many, [(NOBODY, n) for n in range(100)])
+        await trio.sleep(5)
+        await client.schedule(Int, id=NOBODY)
+    assert (await client.state(NOBODY)).total == sum(range(100))
+
+
+async def test_a_job_whose_messages_are_all_refused_is_full_for_a_while(cluster: Cluster) -> None:
+    async with cluster.client(registry=tenure.Registry()) as client:  # it knows no types
+        await client.schedule_many([])
+        async with cluster.client() as knowing:
+            await knowing.schedule(Int, id="i")
+        stored = await fill(client, "i", "no number")
+        assert 20 <= stored <= 30
+        with pytest.raises(tenure.Backlogged, match="its messages become dead letters, of which partition"):
+            await client.publish("i", "no number", timeout_s=1)
+        await client.publish("i", 5, timeout_s=60)
+        assert await client.state("i") == {"total": 5}
+
+
+async def test_dead_letters_expire_after_a_while_and_that_is_said_and_counted(
+    cluster: Cluster, client: tenure.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await client.publish_many([(NOBODY, n) for n in range(5)])
+    await trio.sleep(60)
+    await client.publish(NOBODY, 5)
+    await trio.sleep(70)
+    assert [letter["message"] for letter in await client.dead_letters()] == [5]
+    out = capsys.readouterr().out
+    assert len(re.findall("5 dead letters of partition . have expired: they were kept for 100 s", out)) == 1
+    await cluster.add_node()
+    for node in (0, 1):
+        await cluster.kill(node)
+    assert sum(row["dead_letters_expired"] for row in await client.partitions()) == 5, "also under the next owner"
+    assert sum(row["dead_letters_dropped"] for row in await client.partitions()) == 0
+
+
+async def test_many_dead_letters_are_few_lines_in_the_log(
+    client: tenure.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(15):
+        await client.publish(NOBODY, n)
+    await trio.sleep(30)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "dead letter" in line]
+    assert len(lines) == 2
+    assert "for 'nobody-here': UnknownJob: there is no job of this id" in lines[0]
+    assert "14 more dead letters (UnknownJob) in partition" in lines[1]
