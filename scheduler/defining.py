@@ -1,5 +1,6 @@
 """How a client says what jobs should be: by their definitions, which change by compare-and-set alone."""
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -7,9 +8,10 @@ import trio
 from msgspec import Raw
 
 from tenure.scheduler.deadline import deadline
-from tenure.scheduler.definitions import NEVER_WAS, removed
+from tenure.scheduler.definitions import never_was, removed
 from tenure.scheduler.errors import (
     DuplicateJob,
+    NotDone,
     PickledJobsRefused,
     TooLarge,
     UnknownJob,
@@ -37,6 +39,7 @@ class Defining:
     def __init__(self, client: "GridClient") -> None:
         self.client, self.grid, self.settings = client, client.grid, client.settings
         self._encode = client.formats.encode
+        self._births = itertools.count(1)
 
     async def schedule(
         self, job_type: Any, id: str, parameters: dict[str, Any], *, deadline_s: float | None = None
@@ -80,32 +83,64 @@ class Defining:
 
     async def _create(self, type: JobType, id: str, parameters: bytes) -> None:
         partition, key, attempt, allegiance = self._partition(id), id.encode(), 0, self.client.allegiance
+        began_s, mine = self.client.elapsed.now_s(), dict[bytes, None]()  # births of what may have been made
         while True:
             try:
                 await allegiance.known()
-                stored = await self.grid.get(Map.JOBS, partition, key)
-                if stored is None:
-                    new = self._definition(type, parameters, 1, 1)
-                    stored = await self.grid.put_if_absent(Map.JOBS, partition, key, self._encode(new))
-                    if stored is None:
-                        if allegiance.holds():
-                            return None
-                        continue
+                # Never put where there is nothing: such a write may arrive when the job has come and gone long since.
+                stored = await self._place(partition, key)
                 there = decode(stored, Definition)
                 if there.wanted != "removed":
                     if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, stored):
                         return self._check_same(type, id, parameters, there)
+                elif there.birth in mine:
+                    if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, stored):
+                        return None  # it was made, and is gone already
                 else:
-                    new = self._definition(type, parameters, there.generation + 1, there.revision + 1)
+                    if mine:
+                        self._check_recent(id, began_s)
+                    new = self._definition(type, parameters, there)
+                    mine[new.birth] = None
                     if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, self._encode(new)):
-                        return await self._reconciled(id, new.revision)
+                        if there.generation:
+                            return await self._reconciled(id, new.revision)
+                        if allegiance.holds():
+                            return None
+                        continue
+                    del mine[new.birth]
             except GridError:
                 attempt += 1
             await self._pause(attempt)
 
-    def _definition(self, type: JobType, parameters: bytes, generation: int, revision: int) -> Definition:
+    def _check_recent(self, id: str, began_s: float) -> None:
+        """What was tried so long ago may have been made, have ended, and be forgotten. Looked at with the tombstone at
+        hand that the next try replaces: if that is forgotten too, the try fails."""
+        if self.client.elapsed.now_s() - began_s > self.settings.tombstone_s / 2:
+            raise NotDone(
+                f"whether job {id!r} was made is not known, and has not been for so long that it may have ended: "
+                "look before you schedule it again"
+            )
+
+    async def _place(self, partition: int, key: bytes) -> bytes:
+        """What is there; where there is nothing, a tombstone that is put there."""
+        new = self._encode(never_was(self._birth(), self.client.now_ms()))
+        return await self.grid.put_if_absent(Map.JOBS, partition, key, new) or new
+
+    def _birth(self) -> bytes:
+        return self.client.sender + next(self._births).to_bytes(4, "big")
+
+    def _definition(self, type: JobType, parameters: bytes, there: Definition) -> Definition:
+        """In the place of a tombstone."""
         return Definition(
-            type.name, Raw(parameters), generation, revision, "running", type.version, type.application, type.pickled
+            type.name,
+            Raw(parameters),
+            there.generation + 1,
+            there.revision + 1,
+            "running",
+            type.version,
+            type.application,
+            type.pickled,
+            birth=self._birth(),
         )
 
     def _check_same(self, type: JobType, id: str, parameters: bytes, there: Definition) -> None:
@@ -139,7 +174,7 @@ class Defining:
                     raise UnknownJob(f"job {id!r} was removed")
                 if there.wanted == "removed":
                     return there.revision
-                new = _with_wanted(there, wanted)
+                new = self._with_wanted(there, wanted)
                 if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, self._encode(new)):
                     return new.revision
             except GridError:
@@ -162,13 +197,9 @@ class Defining:
             return
 
     async def _current(self, partition: int, key: bytes) -> bytes | None:
-        """The definition as it certainly is; None only if there was never one (a tombstone proves that)."""
+        """The definition as it certainly is; None only if there is none (a tombstone proves that)."""
         while True:
-            stored = await self.grid.get(Map.JOBS, partition, key)
-            if stored is None:
-                stored = await self.grid.put_if_absent(Map.JOBS, partition, key, self._encode(NEVER_WAS))
-                if stored is None:
-                    return None
+            stored = await self.grid.get(Map.JOBS, partition, key) or await self._place(partition, key)
             if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, stored):
                 return None if decode(stored, Definition).generation == 0 else stored
 
@@ -183,11 +214,10 @@ class Defining:
     def _within(self, deadline_s: float | None, what: str) -> "AbstractContextManager[None]":
         return deadline(self.settings.ask_deadline_s if deadline_s is None else deadline_s, what)
 
+    def _with_wanted(self, there: Definition, wanted: str) -> Definition:
+        if wanted == "removed":
+            return removed(there, self.client.now_ms())
+        return msgspec.structs.replace(there, wanted=wanted, revision=there.revision + 1)
+
     async def _pause(self, attempt: int) -> None:
         await trio.sleep(min(self.settings.retry_pause_max_s, self.settings.retry_pause_s * 2 ** min(attempt, 10)))
-
-
-def _with_wanted(there: Definition, wanted: str) -> Definition:
-    if wanted == "removed":
-        return removed(there)
-    return msgspec.structs.replace(there, wanted=wanted, revision=there.revision + 1)

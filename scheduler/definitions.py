@@ -6,12 +6,13 @@ have it. What is read may be stale or missing, and what an event tells of may be
 called undeliverable only when its job's absence was proved. The rules are those of `tests/models/definitions_model.py`.
 """
 
+import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
-from msgspec import Raw
+from msgspec.structs import replace
 
 from tenure.scheduler import commands
 from tenure.scheduler.errors import Undecodable, UnreadableFormat, WrongType
@@ -23,15 +24,13 @@ from tenure.scheduler.wire import EMPTY, Definition, Envelope, Failure, JobRecor
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
 
-__all__ = ["NEVER_WAS", "Definitions"]
+__all__ = ["Definitions", "never_was", "removed"]
 
 SPREAD_S = 0.5
 """The first sweeps of partitions that open together are spread over so long."""
 REST = 10
 """A node reads the definitions of one partition after the other, and rests so many times as long as each took: a
 million of them would keep a processor busy all the time."""
-NEVER_WAS = Definition("", EMPTY, 0, 0, "removed")
-"""The tombstone of an id under which there was no job when somebody sent to it."""
 
 
 class Definitions:
@@ -56,6 +55,7 @@ class Definitions:
         self._waiting: list[tuple[Envelope, int, Definition | None]] = []
         """Questions that are answered when their job has reached a revision, and what was proved since."""
         self._soon = trio.Event()
+        self._births = itertools.count(1)
 
     # -- what is seen -----------------------------------------------------------------------------
 
@@ -72,20 +72,19 @@ class Definitions:
             self.tenure.wake()
 
     def look_up(self, live: Live, seen: bytes | None = None) -> None:
-        """Something waits for a job that is not known here: find out whether it exists. `seen`: what may be its
-        definition."""
+        """Something waits for a job that is not known here: find out whether it exists. `seen`: what its definition
+        may be."""
         if not live.loading:
             live.loading = True
             self.tenure.start(self._look_up, live.id, seen)
 
     async def _look_up(self, id: str, seen: bytes | None) -> None:
-        definition = await self._prove(id, seen)
-        if definition is None:
+        proved = await self._prove_stored(id, seen, creating=True)
+        if proved is None:
             self._looked_up.pop(id, None)
             self.tenure.lives.of(id).loading = False
-            self.tenure.wake()
-            return
-        self._current.append((id, definition))
+        else:
+            self._current.append((id, proved[0]))
         self.tenure.wake()
 
     async def current(self, id: str) -> Definition | None:
@@ -114,19 +113,25 @@ class Definitions:
         proved = await self._prove_stored(id, seen)
         return None if proved is None else proved[0]
 
-    async def _prove_stored(self, id: str, seen: bytes | None = None) -> tuple[Definition, bytes] | None:
-        """The same, with its very bytes: another version may write the same with others. `seen`: what they may be."""
+    async def _prove_stored(
+        self, id: str, seen: bytes | None = None, *, creating: bool = False
+    ) -> tuple[Definition, bytes] | None:
+        """The same, with its very bytes: another version may write the same with others. `seen`: what they may be.
+        `creating`: there is no such job here, and one is to be made of it."""
         grid, key, attempt, value = self.host.grid, id.encode(), 0, seen
         while True:
             try:
                 if value is None:
                     value = await grid.get(Map.JOBS, self.partition, key)
                 if value is None:
-                    value = await grid.put_if_absent(Map.JOBS, self.partition, key, self._encode(NEVER_WAS))
+                    nothing = never_was(self._birth(), self.host.now_ms())
+                    new = self._encode(nothing)
+                    value = await grid.put_if_absent(Map.JOBS, self.partition, key, new)
                     if value is None:
-                        return NEVER_WAS, self._encode(NEVER_WAS)
-                if await grid.replace_if_same(Map.JOBS, self.partition, key, value, value):
-                    return decode(value, Definition), value
+                        return nothing, new
+                new = self._numbered(value) if creating else value
+                if await grid.replace_if_same(Map.JOBS, self.partition, key, value, new):
+                    return decode(new, Definition), new
             except GridError:
                 pass
             except (Undecodable, UnreadableFormat) as error:
@@ -136,6 +141,17 @@ class Definitions:
                 attempt += 1
                 await self.tenure.journal.pause(attempt)
             seen = value = None
+
+    def _birth(self) -> bytes:
+        return f"{self.host.incarnation}.{self.tenure.state.epoch}.{next(self._births)}".encode()
+
+    def _numbered(self, value: bytes) -> bytes:
+        """The definition of a job that is to be made, with a generation that its id never had: above all those whose
+        tombstones may have been forgotten. The journal is looked at after the definition was read, never before."""
+        definition, given = decode(value, Definition), self.tenure.state.generations
+        if definition.wanted == "removed" or definition.generation > given:
+            return value
+        return self._encode(replace(definition, generation=given + 1, revision=definition.revision + 1))
 
     # -- what follows -----------------------------------------------------------------------------
 
@@ -321,7 +337,7 @@ class Definitions:
             definition = None if proved is None else proved[0]
             if proved is None or proved[0].generation != generation or proved[0].wanted == "removed":
                 break
-            old, new = proved[1], self._encode(removed(proved[0]))
+            old, new = proved[1], self._encode(removed(proved[0], self.host.now_ms()))
             self.tenure.cutting.will_change(id, old)
             try:
                 if await self.host.grid.replace_if_same(Map.JOBS, self.partition, id.encode(), old, new):
@@ -377,7 +393,7 @@ class Definitions:
         # Not all of a takeover's partitions at the same moment.
         await trio.sleep(min(SPREAD_S, settings.definitions_sweep_s) * random.random())
         async with self.host.first_definitions:
-            is_read = self.tenure.cutting.reads_definitions() or await self._sweep()
+            is_read = self.tenure.cutting.reads_definitions() or await self._sweep(forgets=False)
         while True:
             pause_s = settings.definitions_sweep_s if is_read else settings.retry_pause_max_s
             with trio.move_on_after(pause_s * (0.5 + random.random())):
@@ -394,11 +410,13 @@ class Definitions:
         """Events may have been lost: look now, one partition of a node after the other."""
         self._soon.set()
 
-    async def _sweep(self) -> bool:
+    async def _sweep(self, *, forgets: bool = True) -> bool:
         try:
             async for page in self.host.grid.scan(Map.JOBS, self.partition, page=500):
                 for entry in page:
                     self.offer_swept(entry.key, entry.value)
+                if forgets:
+                    await self.tenure.tombstones.forget()
         except GridError:
             return False
         return True
@@ -418,6 +436,8 @@ class Definitions:
         record = self.tenure.state.jobs.get(id)
         if (definition.wanted != "removed") if record is None else _differs(record, definition):
             self.offer(id, value)
+        elif record is None:
+            self.tenure.tombstones.meet(id, value, definition)
 
 
 def _differs(job: Live | JobRecord, definition: Definition) -> bool:
@@ -431,8 +451,20 @@ def _differs(job: Live | JobRecord, definition: Definition) -> bool:
     return job.status == Status.RUNNING and definition.wanted == "paused"
 
 
-def removed(definition: Definition) -> Definition:
+def removed(definition: Definition, at_ms: int) -> Definition:
     """The same job, no longer wanted."""
     return Definition(
-        definition.type, Raw(b"\xc0"), definition.generation, definition.revision + 1, "removed", definition.version
+        definition.type,
+        EMPTY,
+        definition.generation,
+        definition.revision + 1,
+        "removed",
+        definition.version,
+        birth=definition.birth,
+        at_ms=at_ms,
     )
+
+
+def never_was(birth: bytes, at_ms: int) -> Definition:
+    """The tombstone of an id under which there is no job; a definition may be put in its place. `birth`: new."""
+    return Definition("", EMPTY, 0, 0, "removed", birth=birth, at_ms=at_ms)

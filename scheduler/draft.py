@@ -44,6 +44,7 @@ class Draft:
         self.letters_dropped = self.letters_expired = 0
         self.steps: list[tuple[str, str, str, bytes]] = []
         self.subscribed: list[tuple[str, str, bool]] = []
+        self.generations = 0
         self.acted: dict[str, None] = {}
         """Jobs whose activities have changed."""
         self.consumed: list[bytes] = []
@@ -102,6 +103,7 @@ class Draft:
         record.letters_lost = (self.letters_dropped, self.letters_expired)
         record.remembered = [(job, id, until, answer) for (job, id), (until, answer) in self.remembered.items()]
         record.steps, record.subscribed = self.steps, self.subscribed
+        record.generations = self.generations
         return record
 
 

@@ -33,6 +33,7 @@ class _Meta(Struct):
     next_slot: int
     cut: int = 0
     letters_lost: tuple[int, int] = (0, 0)
+    generations: int = 0
 
 
 class Extras(Struct, array_like=True):
@@ -147,3 +148,4 @@ def _thaw_meta(state: PartitionState, meta: _Meta) -> None:
     state.subscribers = {topic: dict.fromkeys(jobs) for topic, jobs in meta.subscribers.items()}
     state.epoch, state.owner, state.last_id, state.cut = meta.epoch, meta.owner, meta.last_id, meta.cut
     state.closed_for, state.next_slot = meta.closed_for, meta.next_slot
+    state.generations = meta.generations

@@ -75,6 +75,9 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     """A message whose turn was running in so many crashes in a row fails its job."""
     lane_lifetime_s: float = 3600.0
     """A client's lane is forgotten when nothing came for so long; clients leave a lane after a quarter of it."""
+    tombstone_s: float = 3600.0
+    """The definition of a job that was removed, or of one that never was and somebody sent to, is forgotten after so
+    long."""
     dead_letters_max: int = 10_000
     """When a partition keeps so many dead letters, who sends what would become one more waits, as for a full mailbox.
     What was on its way by then is kept, up to eight times as much; beyond that, what jobs and topics bring is counted
@@ -114,6 +117,9 @@ class ClientSettings(_Checked, frozen=True, kw_only=True):
     """A larger message is refused at the caller."""
     lane_lifetime_s: float = 3600.0
     """The nodes' setting of the same name."""
+    tombstone_s: float = 3600.0
+    """The nodes' setting of the same name: what a client began to schedule so long ago, without hearing what became of
+    it, it does not try again."""
     reply_poll_s: float = 0.25
     """An answer whose event was lost is found after about so long."""
     retry_pause_s: float = 0.05

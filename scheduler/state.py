@@ -43,6 +43,8 @@ class PartitionState:
         """topic -> jobs, in the order in which they came"""
         self.cut = 0
         """The last snapshot for which this partition has committed its cut."""
+        self.generations = 0
+        """Jobs of up to this generation may have been forgotten: none of them is given again."""
 
         self.epoch = 0
         self.owner = ""
@@ -82,6 +84,7 @@ class PartitionState:
             dropped, expired = record.letters_lost
             self.letters_lost = (self.letters_lost[0] + dropped, self.letters_lost[1] + expired)
         self.cut = max(self.cut, record.cut)
+        self.generations = max(self.generations, record.generations)
         for topic, job, wanted in record.subscribed:
             jobs = self.subscribers.setdefault(topic, {})
             if wanted:
@@ -157,4 +160,5 @@ class PartitionState:
             "closed_for": self.closed_for,
             "next_slot": self.next_slot,
             "cut": self.cut,
+            "generations": self.generations,
         }

@@ -39,6 +39,7 @@ from tenure.scheduler.suspicion import Suspicion
 from tenure.scheduler.sweeping import Sweeping
 from tenure.scheduler.taking import Taking
 from tenure.scheduler.texts import told
+from tenure.scheduler.tombstones import Tombstones
 from tenure.scheduler.turns import Turns
 from tenure.scheduler.wire import Envelope, Kind, Record, RecordKind, Status
 
@@ -60,6 +61,7 @@ class Tenure:
         self.holding = Holding(self)
         self.taking: Taking = Taking(self)
         self.alarms = Alarms(self)
+        self.tombstones = Tombstones(self)
         self.definitions = Definitions(self)
         self.forgetting = Forgetting(self)
         self.courier = Courier(self)

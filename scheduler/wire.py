@@ -145,6 +145,10 @@ class Definition(Struct, array_like=True, frozen=True, gc=False):
     application: str = ""
     pickled: bytes = b""
     """A pickled callable, where the job's type has no registered name."""
+    birth: bytes = b""
+    """Never used twice, so that no two definitions of one id have the same bytes."""
+    at_ms: int = 0
+    """Of a tombstone: when it became one."""
 
 
 class Status:
@@ -271,6 +275,8 @@ class Record(Struct, array_like=True, gc=False):
     """The state as this record leaves it is the partition's part of the snapshot of this number."""
     letters_lost: tuple[int, int] = (0, 0)
     """How many dead letters were dropped, and how many have expired."""
+    generations: int = 0
+    """Tombstones with generations up to this may be forgotten: none of them is given again."""
 
 
 class RecordKind:

@@ -194,6 +194,12 @@ class Grid(ABC):
         """True if `old` was there and `new` now is. With old = new: proof that it is there, on backups too."""
 
     @abstractmethod
+    async def remove_if_same(
+        self, map: Map, partition: int, key: bytes, old: bytes, *, timeout_s: float | None = None
+    ) -> bool:
+        """True if `old` was there and nothing is now."""
+
+    @abstractmethod
     async def delete(self, map: Map, partition: int, key: bytes, *, timeout_s: float | None = None) -> None:
         """Remove the entry; nothing happens where there is none."""
 

@@ -101,6 +101,8 @@ class Part(Struct, array_like=True):
     cursors: dict[int, int]
     client_lanes_max: int = 0
     format: int = FORMAT
+    generations: int = 0
+    """None of these is given again (see `tombstones`)."""
 
 
 class PartRef(Struct, frozen=True):

@@ -128,6 +128,7 @@ class _Writer:
             self.capture.numbered,
             self.capture.cursors,
             self.capture.client_lanes_max,
+            generations=frozen.meta.generations,
         )
         content, path = encode(part), part_path(self.request.attempt, self.partition)
         stored = await _beside(compressed, content)

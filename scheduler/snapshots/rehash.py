@@ -37,11 +37,12 @@ class Restored:
         self.subscribers: dict[str, list[str]] = {}
         self.dead: list[DeadLetter] = []
 
-    def state(self, watermark: int) -> PartitionState:
-        """As its journal would tell it. All its lanes are new; client lanes up to the watermark are of before."""
+    def state(self, watermark: int, generations: int = 0) -> PartitionState:
+        """As its journal would tell it. All its lanes are new; client lanes up to the watermark are of before, and so
+        are those generations that are nobody's here."""
         state = PartitionState()
         jobs: Any = self.jobs  # bytes of records, which are only written
-        state.jobs, state.watermark = jobs, watermark
+        state.jobs, state.watermark, state.generations = jobs, watermark, generations
         for id, extras in self.extras.items():
             extras.hang_on(state, id)
         state.subscribers = {topic: dict.fromkeys(jobs) for topic, jobs in self.subscribers.items() if jobs}

@@ -95,7 +95,7 @@ class _Restorer:
         self.formation = secrets.token_hex(6)
         self.settings = NodeSettings()
         self.random = Random(self.formation)
-        self.watermark = 0
+        self.watermark = self.generations = 0
         self.jobs = 0
         self._serial = 0
 
@@ -198,6 +198,7 @@ class _Restorer:
             async with limiter:
                 part = await self.catalog.part(self.manifest.parts[partition])
                 self.watermark = max(self.watermark, part.client_lanes_max)
+                self.generations = max(self.generations, part.generations)
                 jobs: dict[str, Raw] = {}
                 async for bucket in self.catalog.buckets(part):
                     rehash.add_bucket(bucket)
@@ -244,7 +245,7 @@ class _Restorer:
         await founding.clear(Map.JOBS, definitions)
         await self._write_definitions(founding, definitions)
         await self._announce(founding)
-        await founding.found(restored.state(self.watermark), self.formation, incarnation)
+        await founding.found(restored.state(self.watermark, self.generations), self.formation, incarnation)
         self.jobs += len(restored.jobs)
 
     async def _write_definitions(self, founding: Founding, definitions: dict[bytes, bytes]) -> None:

@@ -22,6 +22,7 @@ CALLS: dict[str, Call] = {
     "set": lambda grid, p, key, t: grid.set(Map.JOBS, p, key, b"late", timeout_s=t),
     "put_if_absent": lambda grid, p, key, t: grid.put_if_absent(Map.JOBS, p, key, b"late", timeout_s=t),
     "replace_if_same": lambda grid, p, key, t: grid.replace_if_same(Map.JOBS, p, key, b"x", b"late", timeout_s=t),
+    "remove_if_same": lambda grid, p, key, t: grid.remove_if_same(Map.JOBS, p, key, b"y", timeout_s=t),
     "delete": lambda grid, p, key, t: grid.delete(Map.JOBS, p, key, timeout_s=t),
     "scan": _scan,
 }

@@ -125,6 +125,20 @@ async def test_replace_if_same_needs_the_very_bytes(adapter: Adapter) -> None:
         assert await grid.get(Map.HEADS, 0, key) == b"new"
 
 
+async def test_remove_if_same_needs_the_very_bytes(adapter: Adapter) -> None:
+    async with adapter.open(members=2) as rig, rig.connect() as grid, rig.connect() as other:
+        key = rig.fresh()
+        assert not await grid.remove_if_same(Map.JOBS, 3, key, b"")
+        await grid.set(Map.JOBS, 3, key, b"old")
+        assert not await other.remove_if_same(Map.JOBS, 3, key, b"older")
+        assert not await other.remove_if_same(Map.JOBS, 3, key, b"")
+        assert await other.get(Map.JOBS, 3, key) == b"old"
+        assert await other.remove_if_same(Map.JOBS, 3, key, b"old")
+        assert await grid.get(Map.JOBS, 3, key) is None
+        assert not await grid.remove_if_same(Map.JOBS, 3, key, b"old")
+        assert await grid.put_if_absent(Map.JOBS, 3, key, b"new") is None
+
+
 async def test_replace_by_the_same_says_whether_it_is_there(adapter: Adapter) -> None:
     async with adapter.open(members=2) as rig, rig.connect() as grid:
         key = rig.fresh()

@@ -259,6 +259,13 @@ class HazelcastGrid(Grid):
         about = About("replace if same", map.value, partition, key)
         return await self._caller.compare_and_set(request, wire.decode_replaced, partition, timeout_s, about)
 
+    async def remove_if_same(
+        self, map: Map, partition: int, key: bytes, old: bytes, *, timeout_s: float | None = None
+    ) -> bool:
+        request = self._requests[map].remove_if_same(partition, key, old)
+        about = About("remove if same", map.value, partition, key)
+        return await self._caller.compare_and_set(request, wire.decode_replaced, partition, timeout_s, about)
+
     async def delete(self, map: Map, partition: int, key: bytes, *, timeout_s: float | None = None) -> None:
         request = self._requests[map].delete(partition, key)
         about = About("delete", map.value, partition, key)

@@ -42,6 +42,7 @@ Decode = Callable[[InboundMessage], Any]
 
 _SET, _PUT_IF_ABSENT, _GET, _REPLACE_IF_SAME, _DELETE = 0x010F00, 0x010E00, 0x010200, 0x010500, 0x010900
 _GET_ALL, _FETCH_ENTRIES, _EXECUTE_ON_KEYS, _PUT_ALL = 0x012300, 0x013800, 0x013200, 0x012C00
+_REMOVE_IF_SAME = 0x010800
 
 _LONG, _INT, _BOOLEAN, _UUID, _FRAME_HEADER, _DATA_HEADER = 8, 4, 1, 17, 6, 12
 _BYTE_ARRAY = -12
@@ -74,6 +75,7 @@ class Requests:
         self._put_if_absent = _template(name, _PUT_IF_ABSENT, 2 * _LONG, ttl_ms=-1)
         self._get = _template(name, _GET, _LONG)
         self._replace_if_same = _template(name, _REPLACE_IF_SAME, _LONG)
+        self._remove_if_same = _template(name, _REMOVE_IF_SAME, _LONG)
         self._delete = _template(name, _DELETE, _LONG)
         self._get_all = _template(name, _GET_ALL, 0)
         self._put_all = _template(name, _PUT_ALL, _BOOLEAN) + _begin
@@ -99,6 +101,10 @@ class Requests:
 
     def replace_if_same(self, partition: int, key: bytes, old: bytes, new: bytes) -> OutboundMessage:
         parts = self._replace_if_same, *_key(self._hashes[partition], key), *_value(old), *_value(new, _FINAL)
+        return OutboundMessage(bytearray().join(parts), False)
+
+    def remove_if_same(self, partition: int, key: bytes, old: bytes) -> OutboundMessage:
+        parts = self._remove_if_same, *_key(self._hashes[partition], key), *_value(old, _FINAL)
         return OutboundMessage(bytearray().join(parts), False)
 
     def delete(self, partition: int, key: bytes) -> OutboundMessage:

@@ -100,6 +100,14 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
 
         return await self._call(partition, timeout_s, partial(self._write, map, key, effect))
 
+    async def remove_if_same(
+        self, map: Map, partition: int, key: bytes, old: bytes, *, timeout_s: float | None = None
+    ) -> bool:
+        def effect(side: Side, copies: Sequence[Shard]) -> bool:
+            return self._remove_if_same(side, copies, map, partition, key, old)
+
+        return await self._call(partition, timeout_s, partial(self._write, map, key, effect))
+
     async def delete(self, map: Map, partition: int, key: bytes, *, timeout_s: float | None = None) -> None:
         def effect(side: Side, copies: Sequence[Shard]) -> None:
             self._drop(side, copies, map, partition, key)

@@ -93,6 +93,17 @@ class MemoryGrid(Connection):
             await self._leave()
         return same
 
+    async def remove_if_same(
+        self, map: Map, partition: int, key: bytes, old: bytes, *, timeout_s: float | None = None
+    ) -> bool:
+        await checkpoint()
+        if self._hindered:
+            await self._enter(partition, timeout_s, write=True)
+        same = self._remove_if_same(self.side, self._copies[partition], map, partition, key, old)
+        if self._guarded:
+            await self._leave()
+        return same
+
     async def delete(self, map: Map, partition: int, key: bytes, *, timeout_s: float | None = None) -> None:
         await checkpoint()
         if self._hindered:
@@ -165,6 +176,14 @@ class MemoryGrid(Connection):
         same = copies[0].entries[map].get(key) == old
         if same:
             self._put(side, copies, map, partition, key, new)
+        return same
+
+    def _remove_if_same(
+        self, side: Side, copies: Sequence[Shard], map: Map, partition: int, key: bytes, old: bytes
+    ) -> bool:
+        same = copies[0].entries[map].get(key) == old
+        if same:
+            self._drop(side, copies, map, partition, key)
         return same
 
     def _drop(self, side: Side, copies: Sequence[Shard], map: Map, partition: int, key: bytes) -> None:

@@ -68,6 +68,7 @@ def draw(random: Random) -> Plan:
             mailbox_messages_max=random.choice((6, 10_000)),
             crash_attempts_max=1000,
             lane_lifetime_s=lane_lifetime_s,
+            tombstone_s=lane_lifetime_s,
             lost_after_s=30.0,
         ),
         client_settings=ClientSettings(
@@ -76,6 +77,7 @@ def draw(random: Random) -> Plan:
             window_slots=random.choice((1, 2, 8, 64)),
             batch_messages_max=random.choice((3, 20, 2048)),
             lane_lifetime_s=lane_lifetime_s,
+            tombstone_s=lane_lifetime_s,
             reply_poll_s=0.5,
         ),
     )

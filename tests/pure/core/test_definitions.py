@@ -64,7 +64,7 @@ async def change_weakly(bench: Bench, id: str, wanted: str) -> None:
     """A client's change that only its primary holds; the client hears 'unknown', and dies. Nor gets anything else
     through to a backup, until that member has died, too."""
     there, stored = await definition_of(bench, id)
-    new = removed(there) if wanted == "removed" else Definition(*there_with(there, wanted))
+    new = removed(there, 0) if wanted == "removed" else Definition(*there_with(there, wanted))
     bench.faults.weak_s = None
     bench.faults.once(Fault.WEAK, map=Map.JOBS, times=10_000)
     with pytest.raises(GridError):
@@ -153,7 +153,7 @@ async def test_a_removed_job_that_reads_as_it_was_is_not_made_again(bench: Bench
     await bench.define("a", "account")
     await rest(0.5)
     there, _ = await definition_of(bench, "a")
-    await bench.grid().set(Map.JOBS, P, b"a", encode(removed(there)))
+    await bench.grid().set(Map.JOBS, P, b"a", encode(removed(there, 0)))
     bench.faults.once(Fault.STALE, map=Map.JOBS)
     bench.faults.stale_s = 60.0
     await bench.publish("a", 5)
