@@ -43,8 +43,8 @@ class Definitions:
         """With its very bytes, if it was seen in the map."""
         self._current: list[tuple[str, Definition]] = []
         """Proved to be current at some moment since a look-up began, of jobs that were not known here."""
-        self._proved: list[tuple[str, Definition]] = []
-        """The same, of jobs that were."""
+        self._proved: list[tuple[str, Definition, int]] = []
+        """The same, of jobs that were; with the revision that was reached when the proof began."""
         self._proving: dict[str, None] = {}
         """Jobs whose definition is being proved, as what was seen differs from their record."""
         self._looked_up: dict[str, Definition] = {}
@@ -99,11 +99,16 @@ class Definitions:
             self.tenure.start(self._prove_seen, id, seen)
 
     async def _prove_seen(self, id: str, seen: bytes | None) -> None:
+        revision = self._reached_by(id)
         definition = await self._prove(id, seen)
         del self._proving[id]
         if definition is not None:
-            self._proved.append((id, definition))
+            self._proved.append((id, definition, revision))
         self.tenure.wake()
+
+    def _reached_by(self, id: str) -> int:
+        live, record = self.tenure.lives.by_id.get(id), self.tenure.state.jobs.get(id)
+        return live.revision if live is not None else record.revision if record is not None else 0
 
     async def _prove(self, id: str, seen: bytes | None = None) -> Definition | None:
         """The definition as it certainly is (or was, a moment ago); a tombstone if there is none.
@@ -163,8 +168,8 @@ class Definitions:
                 self._reconcile_seen(id, definition, value)
         if self._proved:
             proved, self._proved = self._proved, []
-            for id, definition in proved:
-                self._reconcile_proved(id, definition)
+            for id, definition, revision in proved:
+                self._reconcile_proved(id, definition, revision)
         if self._current:
             current, self._current = self._current, []
             for id, definition in current:
@@ -208,17 +213,19 @@ class Definitions:
             if definition.wanted != "removed":
                 self._create_soon(self.tenure.lives.of(id), definition, value)
         elif live is None and record is not None:
-            if _differs(record, definition):
+            if _differs(record, definition) or _contradicts(record, definition):
                 self._prove_soon(id, value)
         elif live is not None and live.exists():
-            if _differs(live, definition):
+            if _differs(live, definition) or _contradicts(live, definition):
                 self._prove_soon(id, value)
         elif live is not None and definition.wanted != "removed":
             self._create_soon(live, definition, value)
 
-    def _reconcile_proved(self, id: str, definition: Definition) -> None:
+    def _reconcile_proved(self, id: str, definition: Definition, revision: int) -> None:
         live = self.tenure.lives.of(id)
         if live.exists():
+            if live.revision == revision and _contradicts(live, definition):
+                live.revision = definition.revision  # what it had reached was lost with a member: older versions did so
             self._update(live, definition)
         elif definition.wanted != "removed":
             self._create_soon(live, definition, None)  # proved while there was a job
@@ -341,14 +348,14 @@ class Definitions:
             self.tenure.cutting.will_change(id, old)
             try:
                 if await self.host.grid.replace_if_same(Map.JOBS, self.partition, id.encode(), old, new):
-                    self._proved.append((id, decode(new, Definition)))
+                    self._proved.append((id, decode(new, Definition), 0))
                     self.tenure.wake()
                     return
             except GridError:
                 attempt += 1
                 await self.tenure.journal.pause(attempt)
         if definition is not None:
-            self._proved.append((id, definition))
+            self._proved.append((id, definition, 0))
             self.tenure.wake()
 
     # -- questions that wait for a revision -------------------------------------------------------
@@ -359,9 +366,10 @@ class Definitions:
 
     async def _fetch(self, envelope: Envelope, revision: int) -> None:
         # What the record says counts only against a definition that was proved since it was asked.
+        reached = self._reached_by(envelope.to)
         definition = await self._prove(envelope.to)
         if definition is not None:
-            self._proved.append((envelope.to, definition))
+            self._proved.append((envelope.to, definition, reached))
         self._waiting.append((envelope, revision, definition))
         self.tenure.wake()
 
@@ -434,7 +442,11 @@ class Definitions:
             self.host.report(f"the definition of job {id!r} can't be read and is left alone: {error}")
             return
         record = self.tenure.state.jobs.get(id)
-        if (definition.wanted != "removed") if record is None else _differs(record, definition):
+        if (
+            definition.wanted != "removed"
+            if record is None
+            else _differs(record, definition) or _contradicts(record, definition)
+        ):
             self.offer(id, value)
         elif record is None:
             self.tenure.tombstones.meet(id, value, definition)
@@ -449,6 +461,13 @@ def _differs(job: Live | JobRecord, definition: Definition) -> bool:
     if job.status == Status.PAUSED:
         return definition.wanted == "running"
     return job.status == Status.RUNNING and definition.wanted == "paused"
+
+
+def _contradicts(job: Live | JobRecord, definition: Definition) -> bool:
+    """Is this an older revision of what the job is, which says otherwise? Most likely it is merely old."""
+    if definition.generation != job.generation or definition.revision >= job.revision:
+        return False
+    return (job.status, definition.wanted) in ((Status.PAUSED, "running"), (Status.RUNNING, "paused"))
 
 
 def removed(definition: Definition, at_ms: int) -> Definition:

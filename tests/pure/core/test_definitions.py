@@ -121,6 +121,20 @@ async def test_the_map_counts_where_the_journal_differs_at_the_same_revision(ben
     assert opened.state.jobs["a"].status == now, "it was told that it is"
 
 
+@pytest.mark.parametrize(("then", "now"), [("paused", "running"), ("running", "paused")])
+async def test_the_map_counts_where_the_journal_is_ahead_of_it(bench: Bench, then: str, now: str) -> None:
+    # The same, and the client never came back.
+    opened = await bench.open(ACCOUNT, definitions_sweep_s=2.0)
+    await bench.define("a", "account", revision=1, wanted=now)
+    await rest(1)
+    await bench.define("a", "account", revision=2, wanted=then)
+    await rest(1)
+    assert opened.state.jobs["a"].status == then
+    await bench.define("a", "account", revision=1, wanted=now)
+    await rest(10)
+    assert opened.state.jobs["a"].status == now
+
+
 async def test_an_owner_that_can_not_prove_a_change_does_not_say_that_it_is_made(bench: Bench) -> None:
     opened = await bench.open(ACCOUNT)
     await bench.define("a", "account")
