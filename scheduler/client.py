@@ -18,10 +18,11 @@ from msgspec import Raw
 from tenure.scheduler.allegiance import Allegiance
 from tenure.scheduler.asking import Asking
 from tenure.scheduler.cluster import find
+from tenure.scheduler.deadline import checked_limit
 from tenure.scheduler.defining import Defining
 from tenure.scheduler.directory import Directory
 from tenure.scheduler.elapsed import Elapsed
-from tenure.scheduler.errors import Mistake, NotDone, TooLarge, UnreadableFormat, WrongType
+from tenure.scheduler.errors import Backlogged, Mistake, NotDone, TooLarge, UnknownJob, UnreadableFormat, WrongType
 from tenure.scheduler.formats import Formats
 from tenure.scheduler.grid.port import Grid, GridError, Map, OwnershipEvent
 from tenure.scheduler.jobtype import Registry, registry
@@ -34,6 +35,7 @@ from tenure.scheduler.wire import EMPTY, UNSTORABLE, Envelope, Kind
 
 __all__ = ["GridClient", "open_client"]
 
+NAMED_MAX = 3
 REPEAT_S, REPEAT_MAX_S = 1.0, 8.0
 """A question to a partition is asked again after so long without an answer, then after twice as long each time."""
 MAY_BE_ANOTHER = (OwnershipEvent.MERGED, OwnershipEvent.PARTITION_LOST, OwnershipEvent.RECONNECTED)
@@ -81,14 +83,17 @@ class GridClient:
         self.sending.let_go()
         self.asking.give_up()
 
-    async def publish(self, to: str | Topic, message: Any, *, id: str = "", deadline_s: float | None = None) -> None:
+    async def publish(
+        self, to: str | Topic, message: Any, *, id: str = "", deadline_s: float | None = None, strict: bool = False
+    ) -> None:
         """A message to a job, or to every subscriber of a topic.
 
         Returns once it is stored with its backups: it will take effect exactly once.
 
-        With an `id`, a repetition (after a crash, say) has no effect. Raises `Backlogged` after the deadline.
+        With an `id`, a repetition (after a crash, say) has no effect. Raises `Backlogged` after the deadline. With
+        `strict`, `UnknownJob` if there is no such job: then nothing was stored.
         """
-        await self.publish_many([(to, message)], ids=[id] if id else None, deadline_s=deadline_s)
+        await self.publish_many([(to, message)], ids=[id] if id else None, deadline_s=deadline_s, strict=strict)
 
     async def publish_many(
         self,
@@ -96,10 +101,14 @@ class GridClient:
         *,
         ids: Iterable[str] | None = None,
         deadline_s: float | None = None,
+        strict: bool = False,
     ) -> None:
-        """Many messages at once, to jobs and topics, in order for each. All are checked before the first is sent."""
+        """Many messages at once, to jobs and topics, in order for each. All are checked before the first is sent; with
+        `strict`, also whether their jobs are there."""
         pairs = list(messages)
         try:
+            if not {str, bytes}.isdisjoint(map(type, pairs)):
+                raise TypeError  # two letters are no pair
             addresses = {to for to, _ in pairs}
         except (TypeError, ValueError):
             raise Mistake("publish_many takes pairs: a job's id or a Topic, and a message") from None
@@ -110,7 +119,26 @@ class GridClient:
             checked_id(name)
         if names is not None and len(names) != len(pairs):
             raise Mistake(f"{len(pairs)} messages and {len(names)} ids: there must be as many of both")
-        await self._send(pairs, self._envelopes(pairs, names), deadline_s)
+        envelopes = self._envelopes(pairs, names)
+        if strict:
+            limit_s = self.settings.publish_deadline_s if deadline_s is None else deadline_s
+            deadline_s = await self._check_known(pairs, checked_limit(limit_s))
+        await self._send(pairs, envelopes, deadline_s)
+
+    async def _check_known(self, pairs: list[tuple[str | Topic, Any]], limit_s: float) -> float:
+        """Raises `UnknownJob`; returns how much time is left."""
+        end_s = trio.current_time() + limit_s
+        with trio.move_on_after(limit_s) as scope:
+            missing = await self.defining.missing(to for to, _ in pairs if not isinstance(to, Topic))
+        if scope.cancelled_caught:
+            raise Backlogged(
+                f"none of {len(pairs)} messages is stored: whether their jobs are there is not known after {limit_s} s",
+                pairs,
+            )
+        if missing:
+            some = ", ".join(map(repr, missing[:NAMED_MAX])) + (" …" if len(missing) > NAMED_MAX else "")
+            raise UnknownJob(f"there is no job {some}: nothing was stored of {len(pairs)} messages")
+        return max(0.0, end_s - trio.current_time())
 
     async def publish_topic(self, topic: str, message: Any, *, id: str = "", deadline_s: float | None = None) -> None:
         """A message to every subscriber of a topic; with an `id`, a repetition has no effect on any of them."""

@@ -1,6 +1,7 @@
 """How a client says what jobs should be: by their definitions, which change by compare-and-set alone."""
 
 import itertools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,8 +15,10 @@ from tenure.scheduler.errors import (
     NotDone,
     PickledJobsRefused,
     TooLarge,
+    Undecodable,
     UnknownJob,
     UnknownJobType,
+    UnreadableFormat,
     WrongType,
 )
 from tenure.scheduler.grid.port import GridError, Map
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from tenure.scheduler.client import GridClient
 
 __all__ = ["Defining"]
+
+LOOKED_UP_AT_ONCE = 64
 
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
 
@@ -202,6 +207,32 @@ class Defining:
             stored = await self.grid.get(Map.JOBS, partition, key) or await self._place(partition, key)
             if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, stored):
                 return None if decode(stored, Definition).generation == 0 else stored
+
+    async def missing(self, ids: Iterable[str]) -> list[str]:
+        """Those of these ids under which there is certainly no job, or none any more."""
+        found: dict[str, bool] = {checked_address(id): False for id in ids}
+        limit = trio.CapacityLimiter(LOOKED_UP_AT_ONCE)
+
+        async def look(id: str) -> None:
+            async with limit:
+                found[id] = await self._is_missing(id)
+
+        async with trio.open_nursery() as nursery:
+            for id in found:
+                nursery.start_soon(look, id)
+        return [id for id, is_missing in found.items() if is_missing]
+
+    async def _is_missing(self, id: str) -> bool:
+        attempt = 0
+        while True:
+            try:
+                stored = await self._current(self._partition(id), id.encode())
+                return stored is None or decode(stored, Definition).wanted == "removed"
+            except (Undecodable, UnreadableFormat):
+                return False  # of its owner's to say; its messages wait
+            except GridError:
+                attempt += 1
+                await self._pause(attempt)
 
     async def _reconciled(self, id: str, revision: int) -> None:
         await self.client.command(

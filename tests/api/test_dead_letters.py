@@ -8,6 +8,8 @@ import pytest
 import trio
 
 import tenure
+from tenure.scheduler.client import GridClient
+from tenure.scheduler.grid.port import Grid, Map
 from tenure.scheduler.keys import partition_of
 from tenure.testing import Cluster
 
@@ -142,3 +144,52 @@ async def test_many_dead_letters_are_few_lines_in_the_log(
     assert len(lines) == 2
     assert "for 'nobody-here': UnknownJob: there is no job of this id" in lines[0]
     assert "14 more dead letters (UnknownJob) in partition" in lines[1]
+
+
+# -- strict ---------------------------------------------------------------------------------------
+
+
+async def test_who_publishes_strictly_is_told_that_there_is_no_such_job(client: tenure.Client) -> None:
+    await client.schedule(Int, id="i")
+    await client.schedule(Int, id="gone")
+    await client.unschedule("gone")
+    await client.publish("i", 1, strict=True)
+    for id in (NOBODY, "gone"):
+        with pytest.raises(tenure.UnknownJob, match=f"there is no job '{id}': nothing was stored of 1 messages"):
+            await client.publish(id, 1, strict=True)
+    with pytest.raises(tenure.UnknownJob, match="there is no job 'nobody-here', 'gone': nothing was stored of 4"):
+        await client.publish_many([("i", 1), (NOBODY, 1), ("gone", 1), (tenure.Topic("t"), 1)], strict=True)
+    await client.publish_many([("i", 1), (tenure.Topic("t"), 1)], strict=True)
+    assert await client.ask("i", 0) == 2
+    assert await client.dead_letters() == []
+
+
+async def test_strict_is_not_fooled_by_reads_that_miss_what_is_there(
+    cluster: Cluster, client: tenure.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.schedule(Int, id="i")
+    grid = await client._home.run(grid_of)
+    real, misses = grid.get, [2]
+
+    async def get(map: Map, partition: int, key: bytes) -> bytes | None:
+        if map is Map.JOBS and misses[0]:
+            misses[0] -= 1
+            return None
+        return await real(map, partition, key)
+
+    monkeypatch.setattr(grid, "get", get)
+    await client.publish("i", 1, strict=True)
+    await client.publish("i", 1, strict=True)
+    assert misses == [0]
+
+
+async def grid_of(client: GridClient) -> Grid:
+    return client.grid
+
+
+async def test_what_is_no_pair_is_refused(client: tenure.Client) -> None:
+    for wrong in (["o1"], [b"o1"], "o1", ["o12"], [("o1",)], [1]):
+        with pytest.raises(tenure.Mistake, match="publish_many takes pairs"):
+            await client.publish_many(wrong)  # type: ignore[arg-type]
+    await trio.sleep(1)
+    assert await client.dead_letters() == []

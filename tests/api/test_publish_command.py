@@ -89,3 +89,28 @@ def test_what_is_known_is_told_also_if_it_is_broken_off(
         "2 messages stored, 4 lines rejected.",
     ]
     assert "the cluster has gone" in told[3]
+
+
+def test_it_says_what_became_of_a_message(shell: Shell, given: Given) -> None:
+    given()
+    shell("publish", "a", '{"n": 1}')
+    assert shell.err == "Stored for job 'a'.\n"
+    assert shell("publish", "a", '{"n": 1}', "--json") == [{"stored": 1, "rejected": [], "unknown": []}]
+    shell("publish", "b", "1")
+    assert "Stored, but there is no job 'b': what it was sent becomes a dead letter" in shell.err
+    shell("publish", "news", "1", "--topic")
+    assert shell.err == "Stored for the subscribers of topic 'news'.\n"
+    given(GOOD, b'{"to": "b", "message": 1}')
+    shell("publish")
+    assert "2 messages stored, 0 lines rejected.\nThere is no job 'b': what it was sent" in shell.err
+
+
+def test_strict_refuses_what_nobody_would_get(shell: Shell, given: Given) -> None:
+    given()
+    shell("publish", "b", "1", "--strict", code=Exit.FAILED)
+    assert "there is no job 'b': nothing was stored of 1 messages. See `tenure jobs`" in shell.err
+    shell("publish", "a", '{"n": 1}', "--strict")
+    given(GOOD, b'{"to": "b", "message": 1}', GOOD)
+    (told,) = shell("publish", "--strict", "--json", code=Exit.FAILED)
+    assert told == {"stored": 2, "rejected": [{"line": 2, "why": "there is no job 'b'"}], "unknown": []}
+    shell("publish", "news", "1", "--strict", "--topic", code=Exit.USAGE)

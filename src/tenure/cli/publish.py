@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tenure.scheduler.jobtype import JobType
 
 __all__ = ["publish"]
+
+LOOK_UP_S, LOOKED_UP_MAX = 5.0, 10_000
 
 
 class Line(NamedTuple):
@@ -48,6 +51,10 @@ class Outcome:
 
     stored: int = 0
     rejected: list[Rejected] = field(default_factory=list)
+    ids: dict[str, None] = field(default_factory=dict)
+    """Jobs that were sent to; some of them, if there are very many."""
+    unknown: list[str] = field(default_factory=list)
+    """Those that are not there."""
 
     def reject(self, numbers: Iterable[int], why: object) -> None:
         """`why` may quote what the lines say, which need not be printable."""
@@ -74,6 +81,7 @@ def publish(
     message_id: Annotated[str, Parameter(name="--id")] = "",
     topic: Annotated[bool, Parameter(negative="")] = False,
     all: Annotated[bool, Parameter(negative="")] = False,
+    strict: Annotated[bool, Parameter(negative="")] = False,
     connection: Connection = USUAL_CONNECTION,
 ) -> int:
     """Send messages: one, or many from standard input. Returns once they are stored: each takes effect exactly once.
@@ -93,43 +101,72 @@ def publish(
         ID is a topic: every subscriber gets the message.
     all
         ID is a job type: every job of it gets the message.
+    strict
+        Refuse messages to jobs that are not there. Otherwise they are stored, and become dead letters.
     """
+    if strict and (topic or all):
+        raise Usage("--strict is for messages to jobs, by their ids.")
     if topic and all:
         raise Usage("--topic and --all can't both be meant.")
     if message is not None and message != "-":
         if to is None:
             raise Usage("A message needs somebody to go to.")
-        return _publish_one(to, parse_json(message, "the message"), message_id, topic, all, connection)
+        return _publish_one(to, parse_json(message, "the message"), message_id, topic, all, strict, connection)
     if message_id or all:
         raise Usage("--id and --all are for one message; give lines of standard input an id each.")
     if sys.stdin is None or sys.stdin.isatty():
         raise Usage("No message was given: `tenure publish ID JSON`, or lines on standard input.")
-    return _publish_lines(to, topic, connection)
+    return _publish_lines(to, topic, strict, connection)
 
 
-def _publish_one(to: str, message: Any, id: str, topic: bool, all: bool, connection: Connection) -> int:
+def _publish_one(to: str, message: Any, id: str, topic: bool, all: bool, strict: bool, connection: Connection) -> int:
     import trio
 
-    async def run() -> None:
+    unknown: list[str] = []
+
+    async def run() -> str:
         async with connected(connection) as client:
             if topic:
                 await client.publish_topic(to, message, id=id)
-            elif all:
+                return f"Stored for the subscribers of topic {to!r}."
+            if all:
                 from tenure.cli.one import borrow_type
 
                 if not connection.app:
                     await borrow_type(client, to)
                 await client.broadcast(to, message, id=id)
-            else:
-                await client.publish(to, message, id=id)
+                return f"Stored for all jobs of type {to!r}."
+            await client.publish(to, message, id=id, strict=strict)
+            if not strict:
+                unknown.extend(await _missing(client, [to]))
+            return "" if unknown else f"Stored for job {to!r}."
 
-    trio.run(run)
+    told = trio.run(run)
     if connection.json:
-        print_json({"stored": 1, "rejected": []})
+        print_json({"stored": 1, "rejected": [], "unknown": unknown})
+    else:
+        say(told or _warning(unknown, "Stored, but t"))
     return Exit.DONE
 
 
-def _publish_lines(to: str | None, topic: bool, connection: Connection) -> int:
+async def _missing(client: "GridClient", ids: Iterable[str]) -> list[str]:
+    """Jobs that are not there, as far as that is known soon. What was sent to them is stored."""
+    import trio
+
+    with trio.move_on_after(LOOK_UP_S):
+        return await client.defining.missing(islice(ids, LOOKED_UP_MAX))
+    return []
+
+
+def _warning(unknown: list[str], first: str = "T") -> str:
+    some = ", ".join(map(repr, unknown[:3])) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
+    return (
+        f"{first}here is no job {some}: what it was sent becomes a dead letter, unless the job is made first. "
+        "See `tenure dead-letters`; --strict refuses such messages."
+    )
+
+
+def _publish_lines(to: str | None, topic: bool, strict: bool, connection: Connection) -> int:
     import trio
 
     if to is not None:
@@ -141,8 +178,9 @@ def _publish_lines(to: str | None, topic: bool, connection: Connection) -> int:
             reader = LineReader(sys.stdin.fileno())
             with _progress(sys.stdin) as advance:
                 while chunk := await reader.chunk():
-                    await _publish_chunk(client, chunk, to, topic, outcome)
+                    await _publish_chunk(client, chunk, to, topic, strict, outcome)
                     advance(sum(len(text) + 1 for _, text in chunk))
+            outcome.unknown = await _missing(client, outcome.ids)
 
     try:
         trio.run(run)
@@ -156,15 +194,18 @@ def _publish_lines(to: str | None, topic: bool, connection: Connection) -> int:
 
 def _tell(outcome: Outcome, connection: Connection) -> None:
     if connection.json:
-        print_json({"stored": outcome.stored, "rejected": [rejected._asdict() for rejected in outcome.rejected]})
+        rejected = [rejected._asdict() for rejected in outcome.rejected]
+        print_json({"stored": outcome.stored, "rejected": rejected, "unknown": outcome.unknown})
         return
     for lines, why in outcome.runs():
         say(f"{lines}: {why}")
     say(f"{outcome.stored} messages stored, {len(outcome.rejected)} lines rejected.")
+    if outcome.unknown:
+        say(_warning(outcome.unknown))
 
 
 async def _publish_chunk(
-    client: "GridClient", chunk: list[tuple[int, bytes]], to: str | None, topic: bool, outcome: Outcome
+    client: "GridClient", chunk: list[tuple[int, bytes]], to: str | None, topic: bool, strict: bool, outcome: Outcome
 ) -> None:
     from tenure.scheduler.errors import Backlogged
     from tenure.scheduler.topic import Topic
@@ -172,6 +213,10 @@ async def _publish_chunk(
     lines = [line for number, text in chunk if (line := _parsed(number, text, to, outcome)) is not None]
     try:
         lines = await _checked(client, lines, topic, outcome)
+        if strict:
+            lines = await _known(client, lines, outcome)
+        elif not topic and len(outcome.ids) < LOOKED_UP_MAX:
+            outcome.ids.update((line.to, None) for line in lines)
         pairs: list[tuple[str | Topic, Any]] = [(Topic(line.to) if topic else line.to, line.message) for line in lines]
         ids = [line.id for line in lines] if any(line.id for line in lines) else None
         await client.publish_many(pairs, ids=ids)
@@ -185,6 +230,15 @@ async def _publish_chunk(
         raise
     else:
         outcome.stored += len(lines)
+
+
+async def _known(client: "GridClient", lines: list[Line], outcome: Outcome) -> list[Line]:
+    """The lines to jobs that are there."""
+    missing = set(await client.defining.missing(line.to for line in lines))
+    for line in lines:
+        if line.to in missing:
+            outcome.reject([line.number], f"there is no job {line.to!r}")
+    return [line for line in lines if line.to not in missing]
 
 
 def _parsed(number: int, text: bytes, to: str | None, outcome: Outcome) -> Line | None:

@@ -132,13 +132,16 @@ class Client:
 
     # -- messages ---------------------------------------------------------------------------------
 
-    async def publish(self, to: str | Topic, message: Any, *, id: str = "", timeout_s: float | None = None) -> None:
+    async def publish(
+        self, to: str | Topic, message: Any, *, id: str = "", timeout_s: float | None = None, strict: bool = False
+    ) -> None:
         """A message to a job (its id) or to every subscriber of a `Topic`. Returns once it is stored with its
         backups: it will take effect exactly once. Raises `Backlogged` after the deadline.
 
-        With an `id`, a repetition has no effect, also after a crash of the publisher.
+        With an `id`, a repetition has no effect, also after a crash of the publisher. With `strict`, raises
+        `UnknownJob` if there is no such job, and stores nothing then; otherwise it would become a dead letter.
         """
-        await self._home.run(operations.publish, to, message, id, timeout_s)
+        await self._home.run(operations.publish, to, message, id, timeout_s, strict)
 
     async def publish_many(
         self,
@@ -146,10 +149,12 @@ class Client:
         *,
         ids: Iterable[str] | None = None,
         timeout_s: float | None = None,
+        strict: bool = False,
     ) -> None:
         """Many messages at once: pairs of a job's id or a `Topic`, and a message. In order for each address. All are
-        checked before the first is sent; the `unstored` of `Backlogged` lists what is not known to be stored."""
-        await self._home.run(operations.publish_many, messages, ids, timeout_s)
+        checked before the first is sent; the `unstored` of `Backlogged` lists what is not known to be stored. With
+        `strict`, raises `UnknownJob` if one of the jobs is not there, and stores nothing then."""
+        await self._home.run(operations.publish_many, messages, ids, timeout_s, strict)
 
     async def broadcast(
         self, job_type: JobTarget, message: Any, *, id: str = "", timeout_s: float | None = None

@@ -85,8 +85,10 @@ async def retry(client: GridClient, id: str, skip: bool, timeout_s: float | None
     return await client.directory.retry(id, skip=skip, deadline_s=timeout_s)
 
 
-async def publish(client: GridClient, to: str | Topic, message: Any, id: str, timeout_s: float | None) -> None:
-    await client.publish(to, message, id=id, deadline_s=timeout_s)
+async def publish(
+    client: GridClient, to: str | Topic, message: Any, id: str, timeout_s: float | None, strict: bool
+) -> None:
+    await client.publish(to, message, id=id, deadline_s=timeout_s, strict=strict)
 
 
 async def publish_many(
@@ -94,8 +96,9 @@ async def publish_many(
     messages: Iterable[tuple[str | Topic, Any]],
     ids: Iterable[str] | None,
     timeout_s: float | None,
+    strict: bool,
 ) -> None:
-    await client.publish_many(messages, ids=ids, deadline_s=timeout_s)
+    await client.publish_many(messages, ids=ids, deadline_s=timeout_s, strict=strict)
 
 
 async def broadcast(client: GridClient, job_type: JobTarget, message: Any, id: str, timeout_s: float | None) -> None:

@@ -131,13 +131,16 @@ class SyncClient:
 
     # -- messages ---------------------------------------------------------------------------------
 
-    def publish(self, to: str | Topic, message: Any, *, id: str = "", timeout_s: float | None = None) -> None:
+    def publish(
+        self, to: str | Topic, message: Any, *, id: str = "", timeout_s: float | None = None, strict: bool = False
+    ) -> None:
         """A message to a job (its id) or to every subscriber of a `Topic`. Returns once it is stored with its
         backups: it will take effect exactly once. Raises `Backlogged` after the deadline.
 
-        With an `id`, a repetition has no effect, also after a crash of the publisher.
+        With an `id`, a repetition has no effect, also after a crash of the publisher. With `strict`, raises
+        `UnknownJob` if there is no such job, and stores nothing then; otherwise it would become a dead letter.
         """
-        self._home.run(operations.publish, to, message, id, timeout_s)
+        self._home.run(operations.publish, to, message, id, timeout_s, strict)
 
     def publish_many(
         self,
@@ -145,10 +148,12 @@ class SyncClient:
         *,
         ids: Iterable[str] | None = None,
         timeout_s: float | None = None,
+        strict: bool = False,
     ) -> None:
         """Many messages at once: pairs of a job's id or a `Topic`, and a message. In order for each address. All are
-        checked before the first is sent; the `unstored` of `Backlogged` lists what is not known to be stored."""
-        self._home.run(operations.publish_many, messages, ids, timeout_s)
+        checked before the first is sent; the `unstored` of `Backlogged` lists what is not known to be stored. With
+        `strict`, raises `UnknownJob` if one of the jobs is not there, and stores nothing then."""
+        self._home.run(operations.publish_many, messages, ids, timeout_s, strict)
 
     def broadcast(self, job_type: JobTarget, message: Any, *, id: str = "", timeout_s: float | None = None) -> None:
         """A message to every job of a type."""
