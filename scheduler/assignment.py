@@ -37,6 +37,10 @@ ASSIGNMENT = b"assignment"
 """The key of the published value, in the map of nodes."""
 
 
+VERSION_MAX = 2**62
+"""No cluster changes its assignment so often; one that says so is damaged."""
+
+
 class NodeInfo(Struct, frozen=True):
     """What a node says of itself with each heartbeat."""
 

@@ -2,20 +2,29 @@
 
 A marker says that forming was begun, and then that it was finished. Should the marker be lost later, the
 heads that are still there carry the name of their forming: it is restored, and the partitions whose heads
-are gone are reported as lost, not taken for new ones.
+are gone are reported as lost, not taken for new ones. So it is where the marker is there and can't be read.
 """
 
 import trio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.scheduler.errors import NotDone
+from tenure.scheduler.errors import NotDone, Undecodable, UnreadableFormat
 from tenure.scheduler.formats import FIRST
-from tenure.scheduler.grid.port import Grid, GridError, Map
+from tenure.scheduler.grid.port import Grid, GridError, Map, Refused
 from tenure.scheduler.keys import HEAD
 from tenure.scheduler.wire import Head, decode, encode
 
-__all__ = ["Cluster", "find", "find_or_form", "has_lost_all"]
+__all__ = [
+    "Cluster",
+    "MarkerDamaged",
+    "find",
+    "find_or_form",
+    "has_lost_all",
+    "marker_of",
+    "recover_marker",
+    "told_by_heads",
+]
 
 MARKER = b"cluster"
 ALIVE_S = 10.0
@@ -50,6 +59,16 @@ class Cluster(Struct, frozen=True):
     """The snapshot that it was shut down with: it goes on where that is restored, and nowhere else."""
     anew: bool = False
     """Somebody has said that an empty cluster is to take the place of the one before."""
+
+
+class MarkerDamaged(Undecodable):
+    """The cluster's marker can't be read, and heads don't tell what it was."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the cluster's marker can't be read, and the heads of its partitions don't tell whose they are: look at it "
+            "with `tenure repair`, and restore a snapshot (`tenure restore URL --replace`)"
+        )
 
 
 async def find_or_form(
@@ -106,11 +125,54 @@ async def has_lost_all(grid: Grid) -> bool:
     return True
 
 
+def marker_of(stored: bytes) -> Cluster | None:
+    """None: it is damaged. (All versions write it in the first format.)"""
+    try:
+        return decode(stored, Cluster)
+    except (Undecodable, UnreadableFormat):
+        return None
+
+
+async def told_by_heads(grid: Grid) -> Cluster | None:
+    """The cluster that the heads are of, as its marker would say it. In the middle of a restore they are of two: then
+    the later one, not formed. None: there are no heads. Raises `GridError`."""
+    seen: set[tuple[int, str]] = set()
+    format, proof = FIRST, (0, b"")
+    for partition in range(grid.partition_count):
+        stored = await grid.get(Map.HEADS, partition, HEAD)
+        if stored is None:
+            continue
+        try:
+            head = decode(stored, Head)
+        except (Undecodable, UnreadableFormat):
+            continue
+        seen.add((head.incarnation, head.formation))
+        format, proof = max(format, stored[0]), (partition, stored)
+    if not seen:
+        return None
+    incarnation, formation = max(seen)
+    is_one = len(seen) == 1 and await grid.replace_if_same(Map.HEADS, proof[0], HEAD, proof[1], proof[1])
+    return Cluster(formation, incarnation, grid.partition_count, is_one, format)
+
+
+async def recover_marker(grid: Grid, damaged: bytes) -> Cluster:
+    """Put in its place what heads say. Raises `MarkerDamaged`, `GridError`."""
+    found = await told_by_heads(grid)
+    if found is None or not found.formed:
+        raise MarkerDamaged
+    await grid.replace_if_same(Map.NODES, 0, MARKER, damaged, encode(found))
+    return found
+
+
 async def _find_or_begin(grid: Grid, mine: Cluster) -> tuple[Cluster, bytes]:
     stored = await grid.get(Map.NODES, 0, MARKER)
     if stored is None:
         stored = await grid.put_if_absent(Map.NODES, 0, MARKER, encode(mine)) or encode(mine)
-    return decode(stored, Cluster), stored
+    cluster = marker_of(stored)
+    if cluster is None:
+        await recover_marker(grid, stored)
+        raise Refused("the marker was damaged, and is looked at again")
+    return cluster, stored
 
 
 async def _finish(grid: Grid, cluster: Cluster, stored: bytes) -> None:

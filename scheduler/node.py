@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 import trio
 
-from tenure.scheduler.assignment import ASSIGNMENT, Assignment, NodeInfo, assign, runs_all
+from tenure.scheduler.assignment import ASSIGNMENT, VERSION_MAX, Assignment, NodeInfo, assign, runs_all
 from tenure.scheduler.bulkhead import Bulkhead, cause_of
 from tenure.scheduler.cluster import Cluster
-from tenure.scheduler.errors import TenureError, UnreadableFormat
+from tenure.scheduler.errors import TenureError, Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.handoffs import Handoffs
 from tenure.scheduler.heard import Heard
@@ -80,6 +80,8 @@ class Node:
         host.live_nodes = lambda: tuple(self.nodes.values())
         host.is_shut_down = lambda: self.holds and self.leaving
         self._disagreed = 0
+        self._said = ""
+        """What was reported last of what is damaged."""
         self._published = 0
         self._overruled_s = -math.inf
         self._nursery: trio.Nursery | None = None
@@ -154,7 +156,7 @@ class Node:
         try:
             found = decode(order, Order)
         except TenureError as error:
-            self.host.report(f"node {self.host.node} was told something that it does not understand: {error}")
+            self._say_once(f"node {self.host.node} was told something that it does not understand: {error}")
             return
         if found.leave and not self.told_to_leave.is_set():
             self.leaving = True
@@ -243,16 +245,18 @@ class Node:
 
     async def _settle_assignment(self) -> None:
         stored = await self.grid.get(Map.NODES, 0, ASSIGNMENT)
-        if stored is not None and (found := decode(stored, Assignment)).version >= self.assignment.version:
+        found = self._read_assignment(stored) if stored is not None else None
+        is_damaged = stored is not None and found is None
+        if found is not None and found.version >= self.assignment.version:
             if found.version > self.assignment.version == self._published:
                 self._overruled_s = trio.current_time()
             self.assignment = found
         self._watch_data()
         owners = assign(self.assignment.owners, self.grid.ownership(), self.nodes.values())
-        if owners == self.assignment.owners or not any(owners):
+        if (owners == self.assignment.owners and not is_damaged) or not any(owners):
             self._disagreed = 0
             return
-        if self._can_wait(owners):
+        if not is_damaged and self._can_wait(owners):
             return
         # One node at a time speaks, so that different views don't fight; if it stays silent, others do.
         self._disagreed += 1
@@ -262,6 +266,23 @@ class Node:
         if trio.current_time() < self._overruled_s + self.settings.heartbeat_s:
             return  # two that see different things don't answer each other at the speed of the grid
         await self._publish(stored, Assignment(self.assignment.version + 1, owners))
+
+    def _read_assignment(self, stored: bytes) -> Assignment | None:
+        """None: it is damaged, and computed again. (All versions write it in the first format.)"""
+        try:
+            found = decode(stored, Assignment)
+        except (Undecodable, UnreadableFormat) as error:
+            self._say_once(f"the assignment of partitions to nodes is damaged, and is computed again: {error}")
+            return None
+        if len(found.owners) in (0, self.grid.partition_count) and 0 <= found.version < VERSION_MAX:
+            return found
+        self._say_once("the assignment of partitions to nodes makes no sense, and is computed again")
+        return None
+
+    def _say_once(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            self.host.report(text)
 
     def _watch_data(self) -> None:
         version = self.grid.ownership().version

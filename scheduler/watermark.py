@@ -5,7 +5,7 @@ ends know it by conditional writes alone: a read may say that there is none, and
 one whose messages nobody takes.
 """
 
-from tenure.scheduler.errors import Undecodable
+from tenure.scheduler.errors import Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import Grid, Map
 from tenure.scheduler.keys import WATERMARK
 from tenure.scheduler.wire import decode, encode
@@ -25,7 +25,7 @@ async def announce(grid: Grid, partition: int, watermark: int) -> int | None:
         return watermark
     try:
         highest = max(watermark, decode(there, int))
-    except Undecodable:
+    except (Undecodable, UnreadableFormat):
         if not watermark:
             raise
         highest = watermark  # the owner's: what was announced before, and is not journaled, has killed no lane

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import trio
 from msgspec.structs import replace
 
-from tenure.scheduler.cluster import ALIVE_S, MARKER, Cluster
+from tenure.scheduler.cluster import ALIVE_S, MARKER, Cluster, marker_of, told_by_heads
 from tenure.scheduler.errors import NotDone
 from tenure.scheduler.formats import FIRST
 from tenure.scheduler.grid.port import Grid, GridError, Map
@@ -52,7 +52,9 @@ class Claim:
         """What is here? Raises `NotRestorable` where there are jobs, unless they are to be replaced."""
         try:
             self._stored = await self.grid.get(Map.NODES, 0, MARKER)
-            self.there = decode(self._stored, Cluster) if self._stored is not None else None
+            if self._stored is not None:
+                # A marker that is damaged says nothing; the heads do.
+                self.there = marker_of(self._stored) or await told_by_heads(self.grid)
             if self.there is not None and self.there.restoring:
                 await self._outwait(self.there)
             if self._may_not_remove():
@@ -139,7 +141,7 @@ class Claim:
             while True:
                 await trio.sleep(BEAT_S / 2)
                 now = await self.grid.get(Map.NODES, 0, MARKER)
-                if now is not None and decode(now, Cluster) != there:
+                if now is not None and marker_of(now) not in (there, None):
                     raise NotRestorable(f"snapshot {there.restoring} is being restored here; wait for its end")
 
     async def _check_empty(self) -> None:

@@ -10,7 +10,7 @@ The coordinator may die at any moment: without a manifest there is no snapshot, 
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import trio
 from msgspec import UNSET
@@ -30,6 +30,7 @@ from tenure.scheduler.wire import decode, encode
 
 __all__ = ["SnapshotOptions", "Taken", "take_snapshot"]
 
+T = TypeVar("T")
 AT_ONCE = 32
 POLL_S = 0.2
 STORED_POLL_S = 1.0
@@ -115,6 +116,14 @@ class _AttemptFailed(Exception):
     def __init__(self, why: str, *, final: bool = False) -> None:
         super().__init__(why)
         self.final = final
+
+
+def _decoded(stored: bytes, type: type[T]) -> T | None:
+    """None: it is damaged, and is written again by who has something to say there."""
+    try:
+        return decode(stored, type)
+    except (Undecodable, UnreadableFormat):
+        return None
 
 
 class _Coordinator:
@@ -226,7 +235,7 @@ class _Coordinator:
         """Take the one request there is, unless another coordinator is alive. Returns the name of what is to be."""
         try:
             stored = await self.grid.get(Map.NODES, 0, REQUEST)
-            there = decode(stored, Request) if stored is not None else None
+            there = _decoded(stored, Request) if stored is not None else None
             if stored is not None and there is not None and there.phase != Phase.ENDED:
                 stored, there = await self._outwait(stored, there)
             # Between seeing the request and replacing it: so nobody has taken a snapshot since, and what the newest one
@@ -246,14 +255,14 @@ class _Coordinator:
         return name
 
     async def _unused_number(self) -> int:
-        """There is no request: there never was one, or it was lost, and partitions remember their last cut."""
-        numbers = [0]
+        """There is no request: there never was one, or it is lost or damaged. Partitions remember their last cut."""
+        numbers, is_new = [0], True
         for partition in range(self.grid.partition_count):
             stored = await self.grid.get(Map.HEADS, partition, CUT)
-            if stored is not None:
-                numbers.append(decode(stored, Cut).number)
-        highest = max(numbers)
-        return max(highest + 1, self.now_ms()) if highest else 1
+            is_new &= stored is None
+            if stored is not None and (cut := _decoded(stored, Cut)) is not None:
+                numbers.append(cut.number)
+        return 1 if is_new else max(*numbers, self.now_ms()) + 1
 
     async def _outwait(self, stored: bytes, there: Request) -> tuple[bytes, Request]:
         """Is its coordinator alive? Then it is its turn."""
@@ -325,7 +334,8 @@ class _Coordinator:
                     stored = await self.grid.get(Map.HEADS, partition, CUT)
                 except GridError:
                     return
-            if stored is None or (cut := decode(stored, Cut)).number != number:
+            cut = _decoded(stored, Cut) if stored is not None else None
+            if cut is None or cut.number != number:
                 return
             if cut.failure:
                 raise _AttemptFailed(cut.failure, final=cut.final)

@@ -108,7 +108,7 @@ class Founding(Journal):
             await self.hold()
             try:
                 there = await self.grid.put_if_absent(Map.HEADS, self.partition, HEAD, new)
-                if there is not None and decode(there, Head).incarnation > head.incarnation:
+                if (known := _head_of(there)) is not None and known.incarnation > head.incarnation:
                     raise NotRestorable("another has restored here meanwhile, as this one was silent for long")
                 if there is None or await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, there, new):
                     return

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tenure.scheduler.activities import lose, restored
 from tenure.scheduler.activities_port import Outcome
 from tenure.scheduler.activities_wire import ActivityEvent, ActivityStatus
+from tenure.scheduler.errors import Undecodable, UnreadableFormat
 from tenure.scheduler.image import Extras
 from tenure.scheduler.keys import partition_of
 from tenure.scheduler.snapshots.form import Part, RawBucket
@@ -129,5 +130,8 @@ def type_of(record: Raw) -> str:
 
 
 def is_wanted(definition: bytes) -> bool:
-    """Is this the definition of a job, not of one that was removed?"""
-    return decode(definition, Definition).wanted != "removed"
+    """Is this the definition of a job, not of one that was removed? Of one that can't be read nobody knows that."""
+    try:
+        return decode(definition, Definition).wanted != "removed"
+    except (Undecodable, UnreadableFormat):
+        return True

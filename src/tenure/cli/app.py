@@ -57,6 +57,7 @@ COMMANDS: list[tuple[str, str, cyclopts.Group, str]] = [
     ("snapshot", "snapshots:snapshot", OPERATE, "Take a snapshot of all jobs, or one every so often."),
     ("snapshots", "snapshots:app", OPERATE, "Snapshots that were taken: list, verify, export."),
     ("restore", "snapshots:restore", OPERATE, "Restore a snapshot, into a cluster of any size."),
+    ("repair", "repair:repair", OPERATE, "Mend a cluster's bookkeeping, where something has damaged it."),
     ("scale", "scale:app", OPERATE, "How large the cluster is and how busy; add nodes, remove nodes."),
     ("spark", "spark:app", SPARK, "Data pipelines on Spark: run them."),
     ("chaos", "demo:chaos", PROVE, "Kill, freeze and replace nodes and members of a real cluster under load."),

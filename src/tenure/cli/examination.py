@@ -23,6 +23,7 @@ from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.jobtype import Registry
 from tenure.scheduler.keys import HEAD
 from tenure.scheduler.nodes_seen import live_nodes
+from tenure.scheduler.repairing import damaged_entries
 from tenure.scheduler.wire import Head, decode
 
 __all__ = ["examine_cluster", "examine_grid", "examine_machine"]
@@ -58,6 +59,7 @@ async def examine_grid(grid: Grid, *, timeout_s: float) -> list[Verdict]:
         found, nodes = await standing(grid), await live_nodes(grid)
     except (TenureError, GridError) as error:
         return [*verdicts, _not_looked("grid", error)]
+    verdicts += await _looked("bookkeeping", partial(_bookkeeping, grid))
     if isinstance(found, Unformed):
         verdicts.append(Verdict("cluster", BAD, found.finding, found.next_step))
         return [*verdicts, _nodes(nodes), *_threads(nodes), *_types(nodes)] if nodes else verdicts
@@ -65,6 +67,16 @@ async def examine_grid(grid: Grid, *, timeout_s: float) -> list[Verdict]:
     if nodes:
         verdicts += await _looked("owners", partial(_work, grid, timeout_s))
     return verdicts
+
+
+async def _bookkeeping(grid: Grid) -> list[Verdict]:
+    """What can't be read of it, if anything; damaged heads are told of with the data, restores with the cluster."""
+    found = await damaged_entries(grid, with_restores=False)
+    if not found:
+        return []
+    shown = _some([f"{damage.where}: {damage.finding}" for damage in found], 3)
+    standard = BAD if any(damage.harms for damage in found) else WARNING
+    return [Verdict("bookkeeping", standard, shown, "See `tenure repair --dry-run`.")]
 
 
 async def _looked(about: str, look: Callable[[], Awaitable[list[Verdict]]]) -> list[Verdict]:

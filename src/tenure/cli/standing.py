@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import trio
 
-from tenure.scheduler.cluster import ALIVE_S, MARKER, Cluster, has_lost_all
+from tenure.scheduler.cluster import ALIVE_S, MARKER, Cluster, has_lost_all, marker_of
 from tenure.scheduler.grid.port import Grid, Map
-from tenure.scheduler.wire import decode
 
 __all__ = ["Unformed", "standing"]
 
@@ -25,7 +24,7 @@ async def standing(grid: Grid) -> Cluster | Unformed:
     """The cluster, if it is formed. Who restores is watched until it is known whether anybody does. Raises
     `GridError`."""
     marker = await _marker(grid)
-    if marker is not None and marker.restoring:
+    if isinstance(marker, Cluster) and marker.restoring:
         later = await _later(grid, marker)
         if later is None:
             return Unformed(
@@ -34,6 +33,8 @@ async def standing(grid: Grid) -> Cluster | Unformed:
                 "Run `tenure restore` again, to its end: nodes keep out until then.",
             )
         marker = later
+    if isinstance(marker, bytes):
+        return Unformed("the cluster's marker can't be read", "See `tenure repair`.")
     if marker is None:
         return Unformed("no node has run here yet", "Start one with `tenure node APP`.")
     if marker.ended:
@@ -57,15 +58,15 @@ async def standing(grid: Grid) -> Cluster | Unformed:
     return Unformed("a node is forming a cluster here", "Wait a moment; start a node if that one has ended.")
 
 
-async def _marker(grid: Grid) -> Cluster | None:
-    """None if it reads absent each time."""
-    marker: Cluster | None = None
+async def _marker(grid: Grid) -> Cluster | bytes | None:
+    """None if it reads absent each time; its bytes if they can't be read: nodes that live mend that at once."""
+    marker: Cluster | bytes | None = None
     for n in range(LOOKS):
         if n:
             await trio.sleep(PAUSE_S)
         stored = await grid.get(Map.NODES, 0, MARKER)
-        marker = decode(stored, Cluster) if stored is not None else marker
-        if marker is not None and (marker.formed or marker.restoring):
+        marker = marker_of(stored) or stored if stored is not None else marker
+        if isinstance(marker, Cluster) and (marker.formed or marker.restoring):
             break
     return marker
 
@@ -76,6 +77,6 @@ async def _later(grid: Grid, marker: Cluster) -> Cluster | None:
         while True:
             await trio.sleep(PAUSE_S)
             stored = await grid.get(Map.NODES, 0, MARKER)
-            if stored is not None and (now := decode(stored, Cluster)) != marker:
+            if stored is not None and (now := marker_of(stored)) not in (marker, None):
                 return now
     return None

@@ -23,12 +23,12 @@ from msgspec.structs import replace
 
 from tenure.nodes.errors import ClusterEnded, ClusterLost, ClusterReplaced, GridGone, NodeError
 from tenure.nodes.memory import follows
-from tenure.scheduler.cluster import MARKER, Cluster, find_or_form, has_lost_all
+from tenure.scheduler.cluster import MARKER, Cluster, find_or_form, has_lost_all, marker_of
 from tenure.scheduler.errors import NotDone
 from tenure.scheduler.formats import Formats
 from tenure.scheduler.grid.port import Grid, GridError, Map, OwnershipEvent, Refused
 from tenure.scheduler.texts import told
-from tenure.scheduler.wire import decode, encode
+from tenure.scheduler.wire import encode
 
 __all__ = ["begin_anew", "guard", "join_cluster"]
 
@@ -51,7 +51,7 @@ async def join_cluster(
     name = secrets.token_hex(6)
     try:
         if begin_anew_if_lost:
-            await begin_anew(grid)
+            await begin_anew(grid, known)
             cluster = await find_or_form(grid, name, instead_of=known, deadline_s=deadline_s)
         else:
             if known is not None:
@@ -87,7 +87,7 @@ async def _put_back(grid: Grid, known: Cluster) -> None:
         await grid.put_if_absent(Map.NODES, 0, MARKER, encode(known))
 
 
-async def begin_anew(grid: Grid) -> None:
+async def begin_anew(grid: Grid, known: Cluster | None = None) -> None:
     """Put an empty cluster in the place of one that has lost everything; one that has not is left alone.
 
     Raises `GridError`.
@@ -95,7 +95,7 @@ async def begin_anew(grid: Grid) -> None:
     stored = await grid.get(Map.NODES, 0, MARKER)
     if stored is None or not await has_lost_all(grid):
         return
-    old = decode(stored, Cluster)
+    old = marker_of(stored) or known or Cluster("", 1, grid.partition_count, True)
     new = Cluster(secrets.token_hex(6), old.incarnation + 1, old.partition_count, False, anew=True)
     await grid.replace_if_same(Map.NODES, 0, MARKER, stored, encode(new))
 
@@ -153,7 +153,11 @@ async def _look(grid: Grid, cluster: Cluster) -> Cluster:
     stored = await grid.get(Map.NODES, 0, MARKER)
     if stored is None:
         stored = await grid.put_if_absent(Map.NODES, 0, MARKER, mine) or mine
-    found = decode(stored, Cluster)
+    found = marker_of(stored)
+    if found is None:  # by whatever; we know what it said
+        _log().error("the cluster's marker can't be read: it is written again", bytes=stored[:64].hex())
+        await grid.replace_if_same(Map.NODES, 0, MARKER, stored, mine)
+        return cluster
     if not found.restoring and found.formation != cluster.formation and not found.replaces:
         raise ClusterReplaced(
             f"This node joined cluster {cluster.formation}, and the grid now holds cluster {found.formation}: "

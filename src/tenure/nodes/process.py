@@ -311,7 +311,8 @@ def _serves_its_share(node: Node) -> bool:
     me = node.host.node
     mine = {partition for partition, owner in enumerate(node.assignment.owners) if owner == me}
     if mine:
-        return mine <= node.tenures.keys() | node.lost.keys() | node.bulkhead.parked.keys()
+        stand_still = node.lost.keys() | node.bulkhead.parked.keys() | node.host.unfit.keys()
+        return mine <= node.tenures.keys() | stand_still
     # Nothing yet. It may stay so: others know more job types, or there are more nodes than partitions.
     wanted = assign(node.assignment.owners, node.grid.ownership(), node.nodes.values())
     return me in node.nodes and bool(node.assignment.version) and me not in wanted

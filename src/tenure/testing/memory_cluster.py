@@ -67,7 +67,8 @@ class _RunningNode:
         me, owners = node.host.node, node.assignment.owners
         mine = [partition for partition, owner in enumerate(owners) if owner == me]
         if me in node.nodes and owners == assign(owners, node.grid.ownership(), node.nodes.values()):
-            return all(partition in node.tenures or partition in node.lost for partition in mine)
+            stands_still = {*node.lost, *node.bulkhead.parked, *node.host.unfit}
+            return all(partition in node.tenures or partition in stands_still for partition in mine)
         return False
 
 
