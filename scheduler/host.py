@@ -13,6 +13,7 @@ from tenure.scheduler.activities_port import Launcher
 from tenure.scheduler.failure_log import FailureLog
 from tenure.scheduler.formats import Formats
 from tenure.scheduler.grid.port import Grid
+from tenure.scheduler.hangs import Hangs
 from tenure.scheduler.jobtype import JobType, Registry, unpickled_type
 from tenure.scheduler.keys import partition_of
 from tenure.scheduler.precedence import Precedence
@@ -103,6 +104,7 @@ class Host:
         self._pickled: dict[bytes, JobType] = {}
         self.snapshots = Desk()
         self.precedence = Precedence()
+        self.hangs = Hangs(self.node)
         self.failure_log = FailureLog(lambda text, traceback: self.log_failure(text, traceback))
 
     def turns_are_awaited(self) -> bool:

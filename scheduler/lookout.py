@@ -9,6 +9,7 @@ from tenure.scheduler.assignment import NODE_PREFIX, NodeInfo
 from tenure.scheduler.cluster import MARKER, Cluster
 from tenure.scheduler.errors import TenureError
 from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.hangs import HANG_PREFIX, Hang
 from tenure.scheduler.host import Host
 from tenure.scheduler.orders import HOLD, leave_key, order_key
 from tenure.scheduler.snapshots.request import REQUEST
@@ -54,6 +55,8 @@ class Seen(NamedTuple):
     """The snapshot that is wanted."""
     holds: bool
     """All nodes are to hold."""
+    hangs: dict[bytes, Hang]
+    """The words of those that stand still in a turn."""
 
 
 class Lookout:
@@ -75,6 +78,7 @@ class Lookout:
     async def look(self) -> Seen:
         """See who is alive: whose beat has moved within `gone_after_s` of our own clock. Raises `GridError`."""
         nodes: dict[str, NodeInfo] = {}
+        hangs: dict[bytes, Hang] = {}
         cluster, order, leave, request, holds = None, None, None, None, False
         orders, leaves = order_key(self.host.node), leave_key(self.host.node)
         async for page in self.grid.scan(Map.NODES, 0):
@@ -92,8 +96,10 @@ class Lookout:
                     leave = value
                 elif key == HOLD:
                     holds = True
+                elif key.startswith(HANG_PREFIX) and (hang := _decoded(value, Hang)) is not None:
+                    hangs[key] = hang
         live, silent = self._judge(nodes)
-        return Seen(live, silent, cluster, leave or order, request, holds)
+        return Seen(live, silent, cluster, leave or order, request, holds, hangs)
 
     def _judge(self, nodes: dict[str, NodeInfo]) -> tuple[dict[str, NodeInfo], list[str]]:
         live, silent = {}, []

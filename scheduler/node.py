@@ -147,6 +147,9 @@ class Node:
         if seen.cluster is not None:
             self._cluster = seen.cluster
         self.nodes = seen.live | {self.host.node: self.presence.info()}
+        for partition in self.host.hangs.see(seen.hangs, trio.current_time()):
+            if (tenure := self.tenures.get(partition)) is not None:
+                tenure.suspicion.heard()
         self._heed_format(seen.cluster)
         await self._lookout.forget(seen.silent)
         if seen.cluster is not None:

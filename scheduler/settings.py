@@ -71,6 +71,9 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     blocking_threads_max: int = 40
     """Blocking turns at work at the same time on one node; others wait, and that is not counted as running. As many
     more threads at most are replaced whose turn was given up and that still run."""
+    hung_after_s: float = 10.0
+    """A node whose loop has stood still in one handler for so long is ended by its watchdog (exit code 4), for its
+    supervisor to start it again; 0: never. Where `tenure` runs the node, that is, not in tests."""
     crash_attempts_max: int = 3
     """A message whose turn was running in so many crashes in a row fails its job."""
     lane_lifetime_s: float = 3600.0

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.hangs import HANGS_MAX
 from tenure.scheduler.live import Live
+from tenure.scheduler.turnid import turn_id
 from tenure.scheduler.wire import Failure
 
 if TYPE_CHECKING:
+    from tenure.scheduler.draft import Draft
     from tenure.scheduler.tenure import Tenure
 
 __all__ = ["Suspicion"]
@@ -33,12 +37,22 @@ class Suspicion:
         self._since_s = 0.0
         self._held: dict[str, Live] = {}
         """What could run, had its attempt been counted."""
+        self._standing: dict[str, Live] = {}
+        """What could run, were there not a node that stands in this very turn, and may come back (see `hangs`)."""
         self._is_waiting = False
         self._suspects_turn = False
 
     def begin(self) -> None:
         """The last tenure did not close."""
         self._group = GROUP_FIRST
+
+    def heard(self) -> None:
+        """There is word of a node that hangs, or hung, in a turn of this partition; or there was."""
+        self._group = self._group or GROUP_FIRST
+        for live in self._standing.values():
+            self.tenure.lives.ready(live)
+        self._standing.clear()
+        self.tenure.wake()
 
     def is_on(self) -> bool:
         """Must attempts be counted before they begin?"""
@@ -67,6 +81,8 @@ class Suspicion:
         lives = self.tenure.lives.by_id
         ready.update((id, live) for id, live in self._held.items() if lives.get(id) is live)
         self._held, self._is_waiting = {}, False
+        if self.tenure.host.hangs.any():
+            self._heed_hangs(ready)
         busy = [live for live in lives.values() if live.running and live.precounted]
         patient = trio.current_time() < self._since_s + PATIENCE_S
         if self._alone is not None:
@@ -94,10 +110,24 @@ class Suspicion:
         elif fresh:
             self._mark_group(fresh)
         else:
-            if not suspects and (self._group > GROUP_MAX or not (ready or busy or self._are_to_come())):
+            is_over = self._group > GROUP_MAX or not (ready or busy or self._are_to_come())
+            if is_over and not (suspects or self._standing):
                 self._group = 0
             return
         await self.tenure.commit()
+
+    def _heed_hangs(self, ready: dict[str, Live]) -> None:
+        """Whose turn somebody stands in waits; whose turn somebody has ended of goes alone, as after a crash."""
+        hangs = self.tenure.host.hangs
+        for live in [live for live in ready.values() if live.queue and live.may_run() and not live.precounted]:
+            first = live.queue[0]
+            turn = turn_id(live.id, live.generation, first)
+            if hangs.is_standing(turn):
+                del ready[live.id]
+                self._standing[live.id] = live
+            elif hangs.ended(turn) and not first.attempts:
+                first.attempts = 1
+                self._recount(live)
 
     def _are_to_come(self) -> bool:
         """Do messages wait for jobs that are still looked up? They were there at the crash, too."""
@@ -135,12 +165,29 @@ class Suspicion:
     def _is_given_up(self, live: Live) -> bool:
         """Was its first message running in too many crashes? Then its job fails."""
         attempts = live.queue[0].attempts
+        turn = turn_id(live.id, live.generation, live.queue[0])
+        if len(hung := self.tenure.host.hangs.ended(turn)) >= HANGS_MAX:
+            where = next((hang.where for hang in hung if hang.where), "a place that is not known")
+            what = f"HungRepeatedly: {len(hung)} nodes stood still in this turn, and had to be ended: at {where}"
+            live.failure = Failure(what, "", turn, max(attempts, len(hung)), self.tenure.host.now_ms())
+            self.tenure.start(self._forget_hangs, self.tenure.turns.draft, self.tenure.host.hangs.settle(turn))
+            self.tenure.failing.give_up(live, live.queue[0])
+            return True
         most = self.tenure.settings.crash_attempts_max
         if live.failure is not None:
             most += live.failure.attempts  # only those since then were crashes
         if attempts < most:
             return False
-        what = f"CrashedRepeatedly: the node died {attempts} times while this was running"
+        what = f"CrashedRepeatedly: the node died, or its partition stopped, {attempts} times while this was running"
         live.failure = Failure(what, "", "", attempts, self.tenure.host.now_ms())
         self.tenure.failing.give_up(live, live.queue[0])
         return True
+
+    async def _forget_hangs(self, draft: "Draft", keys: list[bytes]) -> None:
+        """That it has failed is committed: when it is tried again one day, it is tried."""
+        await draft.committed.wait()
+        for key in keys:
+            try:
+                await self.tenure.host.grid.delete(Map.NODES, 0, key)
+            except GridError:
+                pass  # it has its time to live

@@ -62,7 +62,8 @@ def test_the_options_of_completion(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_all_exit_codes_are_in_the_table() -> None:
     assert re.findall(r"^\| (\d) \| (\w+)", BY_HAND, re.MULTILINE) == [
-        (str(int(code)), word) for code, word in zip(Exit, ("done", "failed", "wrong", "unreachable"), strict=True)
+        (str(int(code)), word)
+        for code, word in zip(Exit, ("done", "failed", "wrong", "unreachable", "hung"), strict=True)
     ]
 
 

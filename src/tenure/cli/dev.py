@@ -94,6 +94,9 @@ async def _keep_running(app: str, cluster: str, folder: Path, stop: "trio.Event"
         while not stop.is_set():
             with trio.move_on_after(LOOK_EVERY_S):
                 await stop.wait()
+            if not stop.is_set() and node.poll() == Exit.HUNG:
+                say("The node's watchdog has ended it: a handler did not return, as it says above. Starting it again …")
+                node, told = _start(app, cluster, output), False
             if not told and not stop.is_set() and node.poll() is not None:
                 told = True
                 say(f"The node has ended (exit code {node.returncode}). Waiting for a change.")

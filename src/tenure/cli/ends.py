@@ -18,6 +18,8 @@ class Exit(enum.IntEnum):
     FAILED = 1
     USAGE = 2
     UNREACHABLE = 3
+    HUNG = 4
+    """Of `tenure node`: its watchdog has ended it. Start it again; others have taken over."""
 
 
 class Failed(Exception):

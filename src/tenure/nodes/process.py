@@ -11,7 +11,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,7 +33,9 @@ from tenure.nodes.guard import guard, join_cluster
 from tenure.nodes.launching import open_launchers
 from tenure.nodes.memory import Memory, nodes_memory
 from tenure.nodes.neighbours import Neighbours
+from tenure.nodes.watchdog import Watchdog, look_at_main
 from tenure.nodes.whereabouts import announced, embedded_clusters
+from tenure.nodes.word import Word
 from tenure.scheduler.activities_port import Launcher
 from tenure.scheduler.assignment import assign
 from tenure.scheduler.cluster import Cluster
@@ -114,8 +116,11 @@ async def run_node(
     """Run until a signal, then drain. Returns when all was handed over; raises what it failed of."""
     began_s = time.monotonic()
     stop, serving = trio.Event(), trio.Event()
+    watchdog = Watchdog(
+        options.settings.hung_after_s, options.drain_deadline_s, say=_say_of_hangs, look=look_at_main
+    )
     async with trio.open_nursery() as signals:
-        await signals.start(_heed_signals, stop)
+        await signals.start(_heed_signals, stop, watchdog)
         with trio.CancelScope() as whole:
             signals.start_soon(_give_up_starting, stop, serving, whole)
             async with (
@@ -127,6 +132,8 @@ async def run_node(
                 cluster, note = await _join(grid, options)
                 node = _node(grid, cluster, options, application, launchers)
                 node.host.formats.declare(cluster.format)
+                watchdog.node = node.host.node
+                watchdog.leave_word = Word(_reached(options, address), node.host.node)
                 async with trio.open_nursery() as nursery:
                     watch = partial(
                         guard,
@@ -137,7 +144,7 @@ async def run_node(
                         on_another=note,
                     )
                     nursery.start_soon(watch)
-                    nursery.start_soon(_warn_of_members, grid)
+                    nursery.start_soon(_harmlessly, node, "watching the members", partial(_warn_of_members, grid))
                     ended = trio.Event()
                     await nursery.start(_serve, node, ended)
                     serving.set()  # from here on it has something to hand over
@@ -145,7 +152,8 @@ async def run_node(
                         _calm_the_collector()
                         start_s = round(time.monotonic() - began_s, 3)
                         if options.health_file is not None:
-                            nursery.start_soon(keep_health_file, options.health_file, partial(_is_well, node))
+                            keep = partial(keep_health_file, options.health_file, partial(_is_well, node))
+                            nursery.start_soon(_harmlessly, node, "keeping the health file", keep)
                         owned = len(node.tenures)
                         on_ready(Ready(node.host.node, os.getpid(), address, cluster.formation, owned, start_s))
                         await _first_of(stop, node.told_to_leave)
@@ -218,12 +226,14 @@ async def _cluster(options: NodeOptions, progress: Progress | None) -> AsyncIter
 
 
 def _connect(options: NodeOptions, address: str) -> AbstractAsyncContextManager[HazelcastGrid]:
-    return HazelcastGrid.connect(
-        replace(
-            parse_cluster(address),
-            prefer_network=options.prefer_network,
-            connect_timeout_s=options.connect_timeout_s,
-        )
+    return HazelcastGrid.connect(_reached(options, address))
+
+
+def _reached(options: NodeOptions, address: str) -> HazelcastSettings:
+    return replace(
+        parse_cluster(address),
+        prefer_network=options.prefer_network,
+        connect_timeout_s=options.connect_timeout_s,
     )
 
 
@@ -359,14 +369,33 @@ async def _serve(node: Node, ended: trio.Event, *, task_status: trio.TaskStatus[
     ended.set()
 
 
-async def _heed_signals(stop: trio.Event, *, task_status: trio.TaskStatus[None]) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
-        task_status.started()
-        async for number, again in told_to_stop(received):
-            if again:
-                _log().warning(f"quitting at once ({signal.Signals(number).name}): others take over as after a crash")
-                os._exit(QUIT_EXIT_CODE)  # its embedded member ends with it
-            stop.set()
+async def _heed_signals(stop: trio.Event, watchdog: Watchdog, *, task_status: trio.TaskStatus[None]) -> None:
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received, watchdog.watching():
+            nursery.start_soon(watchdog.beats)
+            task_status.started()
+            await _heed(received, stop)
+
+
+async def _heed(received: AsyncIterator[int], stop: trio.Event) -> None:
+    async for number, again in told_to_stop(received):
+        if again:
+            _log().warning(f"quitting at once ({signal.Signals(number).name}): others take over as after a crash")
+            os._exit(QUIT_EXIT_CODE)  # its embedded member ends with it
+        stop.set()
+
+
+async def _harmlessly(node: Node, what: str, task: Callable[[], Awaitable[object]]) -> None:
+    """What only looks on must not end what it looks at."""
+    while True:
+        try:
+            await task()
+        except Exception as error:  # noqa: BLE001
+            await trio.sleep(node.bulkhead.met(what, error))
+
+
+def _say_of_hangs(level: str, text: str, stack: str) -> None:
+    getattr(_log(), level)(text, **({"stack": stack} if stack else {}))
 
 
 async def _give_up_starting(stop: trio.Event, serving: trio.Event, whole: trio.CancelScope) -> None:

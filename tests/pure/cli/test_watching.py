@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from tenure.cli.dev import _check_there, _forget_bytecode, _keep_running, _syntax_problem, snapshot, watched_folder
+from tenure.cli.ends import Exit
 from tenure.cli.options import Output
 from tenure.nodes.application import load, source_of
 from tenure.nodes.whereabouts import announced, embedded_clusters
@@ -132,3 +133,32 @@ def test_a_module_that_has_changed_is_not_taken_from_stored_bytecode(
         py_compile.compile(str(path))
         del sys.modules["module_that_changes"]
     assert values == [1, 2]
+
+
+class _Ended:
+    """A node's process that has ended."""
+
+    def __init__(self, code: int) -> None:
+        self.returncode = code
+
+    def poll(self) -> int:
+        return self.returncode
+
+
+async def test_a_node_that_its_watchdog_has_ended_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    codes = [Exit.HUNG, Exit.HUNG, Exit.FAILED]
+    started = list[int]()
+    stop = trio.Event()
+
+    def start(*_: object) -> _Ended:
+        if not codes:
+            stop.set()
+        started.append(codes.pop(0))
+        return _Ended(started[-1])
+
+    monkeypatch.setattr("tenure.cli.dev._start", start)
+    with trio.move_on_after(60):
+        await _keep_running("app.py", "x@y:1", tmp_path, stop, Output())
+    assert started == [Exit.HUNG, Exit.HUNG, Exit.FAILED]  # of that one a change is awaited

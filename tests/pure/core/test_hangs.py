@@ -1,0 +1,196 @@
+"""Word of nodes that hang in a turn: that one waits, and is given up when two have ended of it; all others go on, and
+no job is parked that did nothing."""
+
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from tenure.scheduler.context import Context
+from tenure.scheduler.grid.port import Map
+from tenure.scheduler.hangs import HANG_PREFIX, PATIENCE_S, WORD_KEPT_S, Hang, Hangs, hang_key
+from tenure.scheduler.jobtype import Job, JobType
+from tenure.scheduler.turnid import turn_id
+from tenure.scheduler.wire import Envelope, decode, encode
+from tests.pure.core.bench import Bench, Kill9, Opened, rest
+
+STANDS_S = 9.5
+trouble: set[int] = set()
+ran: list[tuple[str, int]] = []
+
+
+class Fragile(Job):
+    seen: list[int] = []
+
+    def on_message(self, ctx: Context, message: int) -> None:
+        ran.append((ctx.id, message))
+        if ctx.id == "bad" and message in trouble:
+            raise Kill9  # as a node that hangs: others take over, and nothing was committed
+        self.seen.append(message)
+
+
+TYPE = JobType("fragile", Fragile)
+
+
+@pytest.fixture(autouse=True)
+def calm() -> None:
+    trouble.clear()
+    ran.clear()
+
+
+def word(turn: str, node: str = "n1", *, ended: bool = False, stands_s: float = STANDS_S) -> dict[bytes, Hang]:
+    return {hang_key(node): Hang(node, 0, "bad", turn, "app.py:3 in on_message", stands_s, ended)}
+
+
+async def hung(bench: Bench) -> str:
+    """A first node hangs in a turn of `bad`; returns which it is. Others of the partition wait behind it."""
+    for id in ("bad", "good"):
+        await bench.define(id, "fragile")
+    first = await bench.open(TYPE)
+    await bench.publish("bad", 1)
+    await bench.publish("good", 1)
+    await rest(2)
+    trouble.add(2)
+    key = await bench.send(bench.message("bad", 2))
+    await bench.publish("good", 2)
+    await first.ended.wait()
+    ran.clear()
+    return turn_id("bad", 1, Envelope("bad", slot=key))
+
+
+def tell(opened: Opened, words: dict[bytes, Hang]) -> None:
+    """What its node does with each look."""
+    host = opened.tenure.host
+    if host.hangs.see(words, trio.current_time()):
+        opened.tenure.suspicion.heard()
+
+
+async def taken_over(bench: Bench, words: dict[bytes, Hang]) -> Opened:
+    """By a node that has seen these words before."""
+
+    def make(host: Any, journal: Any) -> Any:
+        from tenure.scheduler.tenure import Tenure
+
+        host.hangs.see(words, trio.current_time())
+        return Tenure(host, journal)
+
+    return await bench.open(TYPE, make=make)
+
+
+async def described(bench: Bench, id: str = "bad") -> Any:
+    return msgspec.msgpack.decode((await bench.command("describe", id)).body)
+
+
+async def test_whose_turn_somebody_stands_in_waits_and_others_do_not(bench: Bench) -> None:
+    turn = await hung(bench)
+    second = await taken_over(bench, word(turn))
+    for n in range(3, 200):
+        await bench.publish("good", n)
+        await bench.publish("bad", n)
+        await rest(0.05)
+        tell(second, word(turn))
+    assert (await bench.state_of("good"))["seen"] == [1, *range(2, 200)]
+    assert not [message for id, message in ran if id == "bad"]
+    assert not second.ended.is_set()
+    # It comes back by itself: what it stood in was slow, no more.
+    trouble.clear()
+    tell(second, {})
+    await rest(2)
+    assert (await bench.state_of("bad"))["seen"] == [1, *range(2, 200)]
+    assert (await described(bench))["failure"] is None
+    assert not second.tenure.suspicion.is_on()
+
+
+async def test_the_second_that_ends_of_it_is_the_last(bench: Bench) -> None:
+    turn = await hung(bench)
+    first = word(turn, ended=True)
+    second = await taken_over(bench, word(turn))
+    await rest(5)
+    assert not second.ended.is_set()
+    tell(second, first)
+    await second.ended.wait()  # its turn to hang
+    assert ran[-1] == ("bad", 2)
+    third = await taken_over(bench, first | word(turn, "n2"))
+    await rest(5)
+    assert not third.ended.is_set()
+    grid = bench.grid()
+    for key, hang in (first | word(turn, "n2", ended=True)).items():
+        await grid.set(Map.NODES, 0, key, encode(hang), ttl_s=WORD_KEPT_S)
+    ran.clear()
+    tell(third, first | word(turn, "n2", ended=True))
+    await rest(5)
+    assert not third.ended.is_set()
+    assert ("bad", 2) not in ran
+    found = await described(bench)
+    assert found["status"] == "failed"
+    assert found["failure"]["error"] == (
+        "HungRepeatedly: 2 nodes stood still in this turn, and had to be ended: at app.py:3 in on_message"
+    )
+    assert found["first_waiting"]["message"] == 2
+    assert (await bench.state_of("good"))["seen"] == [1, 2]
+    assert not [key for key in await bench.keys(Map.NODES) if key.startswith(HANG_PREFIX)]
+    # Mended, it is tried again, and no old word stops it; also where a late look still shows one.
+    trouble.clear()
+    tell(third, first | word(turn, "n2", ended=True))
+    await bench.command("retry", "bad")
+    await rest(2)
+    assert (await bench.state_of("bad"))["seen"] == [1, 2]
+
+
+async def test_who_had_to_end_once_is_tried_again_alone_and_counted(bench: Bench) -> None:
+    turn = await hung(bench)
+    trouble.clear()  # it was a lock that somebody held, say
+    await taken_over(bench, word(turn, ended=True))
+    await rest(3)
+    assert (await bench.state_of("bad"))["seen"] == [1, 2]
+    assert (await described(bench))["status"] == "running"
+
+
+async def test_one_that_neither_comes_back_nor_is_ended_has_ended_otherwise(bench: Bench) -> None:
+    turn = await hung(bench)
+    trouble.clear()
+    second = await taken_over(bench, word(turn))
+    begun_s = trio.current_time()
+    while not ran:
+        await rest(0.2)
+        tell(second, word(turn))
+    while ("bad", 2) not in ran:
+        await rest(0.2)
+        tell(second, word(turn))
+    assert STANDS_S + PATIENCE_S - 1 <= trio.current_time() - begun_s <= STANDS_S + PATIENCE_S + 1
+    await rest(3)
+    assert (await bench.state_of("bad"))["seen"] == [1, 2]
+
+
+async def test_word_of_another_turn_or_of_ones_own_is_nothing(bench: Bench) -> None:
+    turn = await hung(bench)
+    trouble.clear()
+    others = word("bad/1/ffffffffffffffff.1.0.0") | word("bad/1/ff.2.0.0", "n5", ended=True)
+    second = await taken_over(bench, others | word(turn, "n2", ended=True) | word(turn, "n3", ended=True))
+    await rest(3)
+    assert second.tenure.host.node == "n2"
+    assert (await bench.state_of("bad"))["seen"] == [1, 2]
+
+
+def test_what_has_changed_is_told_once() -> None:
+    hangs = Hangs("me")
+    assert hangs.see({}, 0.0) == set()
+    assert hangs.see(word("t"), 1.0) == {0}
+    assert hangs.is_standing("t")
+    assert hangs.see(word("t"), 2.0) == set()
+    assert hangs.see(word("t", ended=True), 3.0) == {0}
+    assert not hangs.is_standing("t")
+    assert [hang.node for hang in hangs.ended("t")] == ["n1"]
+    assert hangs.settle("t") == [hang_key("n1")]
+    assert hangs.see(word("t", ended=True), 4.0) == set()
+    assert not hangs.any()
+    assert hangs.see({}, 5.0) == set()
+    assert hangs.see(word("t", ended=True), 6.0) == {0}  # it was deleted, and is another one now
+    assert hangs.see({}, 7.0) == {0}
+
+
+def test_what_is_stored_may_grow() -> None:
+    [hang] = word("t").values()
+    assert decode(encode(hang), Hang) == hang
+    assert decode(encode({"node": "a", "partition": 1, "job": "j", "turn": "t", "later": 5}), Hang).turn == "t"
