@@ -90,7 +90,7 @@ def _check(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
 
 
 def _reconcile(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
-    tenure.definitions.answer_when(envelope, int(arguments["revision"]))
+    tenure.definitions.answer_when(envelope, int(arguments["revision"]), stopping=bool(arguments.get("stopping")))
 
 
 def _retry(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
@@ -114,15 +114,30 @@ def _retry(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
 
 
 def _cancel(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
-    """End the running turn, if there is one, whose event stays first in the queue; and the job's activities."""
+    """End the running turn, if there is one, whose event stays first in the queue; and the job's activities. Of a job
+    that is being removed, it becomes a dead letter, and the job goes on to its end."""
     live = _existing(tenure, envelope)
     if live is None:
         return
-    running = live.scope is not None
-    if live.scope is not None:
-        live.scope.cancel()
+    running = tenure.purging.end_turn(live)
     ended = tenure.activity_changes.cancel_all(live)
     tenure.turns.draft.answer_value(envelope, running or ended > 0)
+
+
+def _purge(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    """Drop the messages that wait for a job, but for the turn that runs. Tells how many there were."""
+    live = _existing(tenure, envelope)
+    if live is not None:
+        count = tenure.purging.purge(live, "Purged", f"what waited for job {live.id!r} was dropped")
+        tenure.turns.draft.answer_value(envelope, count)
+
+
+def _end(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    """A job that is being removed is to be gone. Tells how many messages were dropped."""
+    live = tenure.lives.of(envelope.to)
+    ends = live.exists() and live.status == Status.STOPPING
+    tenure.turns.draft.answer_value(envelope, tenure.purging.end(live) if ends else 0)
+    tenure.lives.ready(live)
 
 
 def _room(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
@@ -364,6 +379,8 @@ OPERATIONS: dict[str, Callable[["Tenure", Envelope, Arguments], None]] = {
     "reconcile": _reconcile,
     "retry": _retry,
     "cancel": _cancel,
+    "purge": _purge,
+    "end": _end,
     "room": _room,
     "describe": _describe,
     "jobs": _jobs,

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,6 +36,8 @@ __all__ = ["Defining"]
 
 LOOKED_UP_AT_ONCE = 64
 
+LAST_TURN_S = 10.0
+"""An `on_stop` of a job that is to be gone may take so long, then it is cancelled."""
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
 
 
@@ -165,6 +168,27 @@ class Defining:
         if wanted == "removed":
             self.client.known_types.forget(id)
 
+    async def end(self, id: str, *, deadline_s: float | None = None) -> int:
+        """Remove a job now: its running turn is cancelled, what waits is dropped, `on_stop` is tried once. Returns how
+        many messages were dropped, when it is gone."""
+        count, ask = 0, partial(self.client.command, self._partition(checked_address(id)), id, deadline_s=float("inf"))
+        with self._within(deadline_s, f"removing job {id!r} now"):
+            await self.created(id)
+            try:
+                count += int(await ask({"op": "purge"}, once=True))
+            except UnknownJob:
+                pass  # it is gone, or there was never one: see below
+            revision = await self._change(id, "removed")
+            await self._reconciled(id, revision, stopping=True)
+            while True:
+                # Again, should its partition have got another owner meanwhile, or its `on_stop` not end.
+                count += int(await ask({"op": "end"}, once=True))
+                with trio.move_on_after(LAST_TURN_S):
+                    await self._reconciled(id, revision)
+                    break
+        self.client.known_types.forget(id)
+        return count
+
     async def _change(self, id: str, wanted: str) -> int:
         partition, key, attempt = self._partition(id), id.encode(), 0
         while True:
@@ -234,10 +258,9 @@ class Defining:
                 attempt += 1
                 await self._pause(attempt)
 
-    async def _reconciled(self, id: str, revision: int) -> None:
-        await self.client.command(
-            self._partition(id), id, {"op": "reconcile", "revision": revision}, deadline_s=float("inf")
-        )
+    async def _reconciled(self, id: str, revision: int, *, stopping: bool = False) -> None:
+        arguments = {"op": "reconcile", "revision": revision, "stopping": stopping}
+        await self.client.command(self._partition(id), id, arguments, deadline_s=float("inf"))
 
     def _partition(self, id: str) -> int:
         return partition_of(id, self.client.partition_count)

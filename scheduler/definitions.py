@@ -52,8 +52,9 @@ class Definitions:
         self._postponed: list[Envelope] = []
         """Questions about all jobs that wait for those."""
         self._after_removal: dict[str, Definition] = {}
-        self._waiting: list[tuple[Envelope, int, Definition | None]] = []
-        """Questions that are answered when their job has reached a revision, and what was proved since."""
+        self._waiting: list[tuple[Envelope, int, bool, Definition | None]] = []
+        """Questions that are answered when their job has reached a revision (or, if it is to end: as soon as it does),
+        and what was proved since."""
         self._soon = trio.Event()
         self._births = itertools.count(1)
 
@@ -360,30 +361,30 @@ class Definitions:
 
     # -- questions that wait for a revision -------------------------------------------------------
 
-    def answer_when(self, envelope: Envelope, revision: int) -> None:
-        """Answer once the job has reached this revision, or is gone."""
-        self.tenure.start(self._fetch, envelope, revision)
+    def answer_when(self, envelope: Envelope, revision: int, *, stopping: bool = False) -> None:
+        """Answer once the job has reached this revision, or is gone; with `stopping`, also when it has begun to end."""
+        self.tenure.start(self._fetch, envelope, revision, stopping)
 
-    async def _fetch(self, envelope: Envelope, revision: int) -> None:
+    async def _fetch(self, envelope: Envelope, revision: int, stopping: bool) -> None:
         # What the record says counts only against a definition that was proved since it was asked.
         reached = self._reached_by(envelope.to)
         definition = await self._prove(envelope.to)
         if definition is not None:
             self._proved.append((envelope.to, definition, reached))
-        self._waiting.append((envelope, revision, definition))
+        self._waiting.append((envelope, revision, stopping, definition))
         self.tenure.wake()
 
     def _answer_reached(self) -> None:
         waiting, self._waiting = self._waiting, []
         for question in waiting:
-            envelope, revision, definition = question
-            if self._reached(envelope.to, revision, definition):
+            envelope, revision, stopping, definition = question
+            if self._reached(envelope.to, revision, definition, stopping=stopping):
                 self.tenure.turns.draft.answer_value(envelope, True)
                 self.tenure.want_commit()
             else:
                 self._waiting.append(question)
 
-    def _reached(self, id: str, revision: int, definition: Definition | None) -> bool:
+    def _reached(self, id: str, revision: int, definition: Definition | None, *, stopping: bool) -> bool:
         # No record is as good as the newest: the next message makes one from the definition, proved to be current.
         record, live = self.tenure.state.jobs.get(id), self.tenure.lives.by_id.get(id)
         if id in self._seen or id in self._proving or id in self._after_removal or (live is not None and live.loading):
@@ -391,7 +392,8 @@ class Definitions:
         if record is None:
             return True
         is_behind = definition is not None and _differs(record, definition)
-        return record.revision >= revision and record.status != Status.STOPPING and not is_behind
+        is_over = stopping or record.status != Status.STOPPING
+        return record.revision >= revision and is_over and not is_behind
 
     # -- the slow look ----------------------------------------------------------------------------
 

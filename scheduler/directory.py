@@ -54,8 +54,15 @@ class Directory:
     async def cancel(self, id: str, *, deadline_s: float | None = None) -> None:
         """Pause the job and end its running turn; what it was about stays first in its queue."""
         # Paused first: a job that runs would begin the turn again at once.
-        await self.client.defining.want(id, "paused", deadline_s=deadline_s)
+        try:
+            await self.client.defining.want(id, "paused", deadline_s=deadline_s)
+        except UnknownJob:
+            pass  # it may be on its way out, and one that is can be helped
         await self._command(id, {"op": "cancel"}, deadline_s)
+
+    async def purge(self, id: str, *, deadline_s: float | None = None) -> int:
+        """Drop the messages that wait for a job. Returns how many there were."""
+        return int(await self._command(id, {"op": "purge"}, deadline_s, once=True))
 
     async def _command(
         self, id: str, arguments: dict[str, Any], deadline_s: float | None, *, once: bool = False

@@ -31,6 +31,7 @@ __all__ = [
     "NotSpawned",
     "PartitionLost",
     "PickledJobsRefused",
+    "Purged",
     "Reject",
     "Rejected",
     "StateTooLarge",
@@ -131,6 +132,10 @@ class HookFailed(TryAgain):
 
 class JobRemoved(UnknownJob):
     """The job was removed before it got to this message."""
+
+
+class Purged(Final):
+    """Somebody dropped what waited for the job, and this message was among it."""
 
 
 class JobFailed(Final):

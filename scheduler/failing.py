@@ -12,6 +12,7 @@ import trio
 
 from tenure.scheduler.errors import Reject
 from tenure.scheduler.live import Live
+from tenure.scheduler.purging import NOW
 from tenure.scheduler.texts import storable, told
 from tenure.scheduler.turnid import EVENTS, turn_id
 from tenure.scheduler.wire import Envelope, Failure, Kind, Status
@@ -97,6 +98,8 @@ class Failing:
         self.host.failure_log.tell(text, failure.traceback)
 
     def _attempts_max(self, live: Live, envelope: Envelope) -> int | None:
+        if envelope.kind == Kind.STOP and envelope.id == NOW:
+            return 1
         most = live.type.retry.attempts_max
         if envelope.reply or live.status == Status.STOPPING:
             return IMPATIENT_ATTEMPTS_MAX if most is None else min(most, IMPATIENT_ATTEMPTS_MAX)

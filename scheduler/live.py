@@ -27,6 +27,7 @@ class Live:
         "generation",
         "id",
         "instance",
+        "is_ended",
         "loading",
         "mail_bytes",
         "pickled",
@@ -73,6 +74,8 @@ class Live:
         self.running = False
         """Is an async run loop at work?"""
         self.scope: trio.CancelScope | None = None
+        self.is_ended = False
+        """Was its running turn cancelled for good?"""
         self.loading = False
         """Is its definition being looked up?"""
         self.stuck = ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tenure.scheduler.assignment import PICKLED
 from tenure.scheduler.errors import Undecodable
 from tenure.scheduler.live import Live
+from tenure.scheduler.turnid import turn_id
 from tenure.scheduler.wire import Envelope, JobRecord
 
 if TYPE_CHECKING:
@@ -90,6 +91,10 @@ class Lives:
         kept = [envelope for envelope in live.queue if id(envelope) not in gone]
         live.queue.clear()
         live.queue.extend(kept)
+        draft = self.tenure.turns.draft
+        if any(step[0] == live.id for step in draft.steps):
+            over = {turn_id(live.id, live.generation, envelope) for envelope in unwanted}
+            draft.steps = [step for step in draft.steps if step[0] != live.id or step[1] not in over]
 
     def _write_anew(self, live: Live) -> None:
         """The mailbox only grows at its end: whatever else is done to it, all of it is carried again."""

@@ -32,6 +32,7 @@ from tenure.scheduler.imaging import Imaging
 from tenure.scheduler.inlanes import InLanes, is_passed
 from tenure.scheduler.journal import Journal, TenureOver
 from tenure.scheduler.lives import Lives
+from tenure.scheduler.purging import Purging
 from tenure.scheduler.running import Running
 from tenure.scheduler.sightings import Sightings
 from tenure.scheduler.stopping import Stopping
@@ -74,6 +75,7 @@ class Tenure:
         self.failing = Failing(self)
         self.dead_letters = DeadLetters(self)
         self.stopping = Stopping(self)
+        self.purging = Purging(self)
         self.images = Imaging(journal, lambda text, error: self.host.log_error(text, error))
         self._wake = trio.Event()
         self._closing: str | None = None

@@ -124,6 +124,9 @@ class Turns:
                     continue
                 with trio.CancelScope() as live.scope:
                     await self._run_async(live, envelope)
+                if live.is_ended:
+                    self.tenure.purging.ended(live, envelope)
+                    return
                 if live.scope.cancelled_caught:
                     live.instance = None
                     return

@@ -1,4 +1,4 @@
-"""Commands for all jobs that a selector names: jobs, pause, resume, cancel, retry."""
+"""Commands for all jobs that a selector names: jobs, pause, resume, cancel, retry, purge, unschedule."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
@@ -9,10 +9,11 @@ from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Usage
 from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.show import counted, moment, print_json, print_table, say
+from tenure.clients import operations
 from tenure.clients.selecting import Action, NamedJob, do, meant, select
-from tenure.clients.selector import parse_selector
+from tenure.clients.selector import one_name, parse_selector
 
-__all__ = ["cancel", "jobs", "pause", "resume", "retry"]
+__all__ = ["cancel", "jobs", "pause", "purge", "resume", "retry", "unschedule"]
 
 DryRun = Annotated[bool, Parameter(negative="")]
 
@@ -109,27 +110,92 @@ def retry(
     return _change(selector, dry_run, connection, "tried again", "skip" if skip else "retry")
 
 
-def _change(selector: tuple[str, ...], dry_run: bool, connection: Connection, done: str, action: Action) -> int:
+def purge(*selector: str, dry_run: DryRun = False, connection: Connection = USUAL_CONNECTION) -> int:
+    """Drop the messages that wait for jobs, and tell how many there were. Running turns go on.
+
+    Parameters
+    ----------
+    selector
+        Which jobs: an id that there is, or a selector (see `tenure jobs --help`), which may find none.
+    dry_run
+        Only print the jobs that are meant.
+    """
+    return _change(selector, dry_run, connection, "purged", "purge", counts=True)
+
+
+def unschedule(
+    *selector: str,
+    now: Annotated[bool, Parameter(negative="")] = False,
+    dry_run: DryRun = False,
+    connection: Connection = USUAL_CONNECTION,
+) -> int:
+    """Remove jobs: what they have accepted is finished, their on_stop runs, then their states are gone.
+
+    Parameters
+    ----------
+    selector
+        Which jobs: an id, or a selector (see `tenure jobs --help`), which may find none.
+    now
+        Cancel running turns, whose messages become dead letters; drop what waits, and tell how much that was; try
+        on_stop once. Also for jobs that are being removed and don't come to their end.
+    dry_run
+        Only print the jobs that are meant.
+    """
+    text = " ".join(selector)
+    name = one_name(text) if text.strip() else ""
+    if not name or dry_run:
+        return _change(selector, dry_run, connection, "removed", "end" if now else "unschedule", counts=now)
+
+    async def run() -> int:
+        async with connected(connection) as client:
+            return await operations.unschedule(client, name, False, None, now)
+
+    dropped = _run(run)
+    if connection.json:
+        print_json({"unscheduled": name} | ({"dropped": dropped} if now else {}))
+    else:
+        say(f"Job {name} is removed." + (f" {counted(dropped, 'message')} dropped." if now else ""))
+    return Exit.DONE
+
+
+def _change(
+    selector: tuple[str, ...],
+    dry_run: bool,
+    connection: Connection,
+    done: str,
+    action: Action,
+    *,
+    counts: bool = False,
+) -> int:
     text = " ".join(selector)
     if not text.strip():
         raise Usage("Say which jobs: an id, or a selector like 'type=counter and state=failed' (all: 'id=*').")
     parse_selector(text)  # a mistake in it is said before anybody is asked
+    told: dict[str, Any] = {}
 
     async def run() -> tuple[list[str], dict[str, str]]:
         async with connected(connection) as client:
             ids = await meant(client, action, text)
-            failures = {} if dry_run else await do(client, action, ids)
+            failures = {} if dry_run else await do(client, action, ids, told=told)
             return ids, {id: str(error) for id, error in failures.items()}
 
     ids, failures = _run(run)
-    _tell(ids, failures, done, dry_run, connection)
+    _tell(ids, failures, done, dry_run, connection, told if counts else None)
     return Exit.FAILED if failures else Exit.DONE
 
 
-def _tell(ids: list[str], failures: dict[str, str], done: str, dry_run: bool, connection: Connection) -> None:
+def _tell(
+    ids: list[str],
+    failures: dict[str, str],
+    done: str,
+    dry_run: bool,
+    connection: Connection,
+    dropped: dict[str, int] | None,
+) -> None:
     if connection.json:
         for id in ids:
-            print_json({"id": id, "done": not dry_run and id not in failures, "error": failures.get(id, "")})
+            row = {"id": id, "done": not dry_run and id not in failures, "error": failures.get(id, "")}
+            print_json(row if dropped is None else row | {"dropped": dropped.get(id, 0)})
         return
     for id in ids:
         if dry_run:
@@ -139,7 +205,9 @@ def _tell(ids: list[str], failures: dict[str, str], done: str, dry_run: bool, co
     if dry_run:
         say(f"{counted(len(ids), 'job')} would be {done}.")
     else:
-        say(f"{counted(len(ids) - len(failures), 'job')} {done}" + (f", {len(failures)} not." if failures else "."))
+        what = "" if dropped is None else f", {counted(sum(dropped.values()), 'message')} dropped"
+        not_done = f", {len(failures)} not." if failures else "."
+        say(f"{counted(len(ids) - len(failures), 'job')} {done}{what}{not_done}")
 
 
 def _run(work: Callable[[], Awaitable[Any]]) -> Any:

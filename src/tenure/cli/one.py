@@ -1,4 +1,4 @@
-"""Commands for one job: schedule, unschedule, ask, state, describe."""
+"""Commands for one job: schedule, ask, state, describe."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +22,6 @@ __all__ = [
     "parse_json",
     "schedule",
     "state",
-    "unschedule",
 ]
 
 NODE_PATIENCE_S = 10.0
@@ -68,24 +67,6 @@ def schedule(
 
     _run(run)
     _done(connection, {"scheduled": id}, f"Job {id} is scheduled.")
-    return Exit.DONE
-
-
-def unschedule(id: str, /, *, connection: Connection = USUAL_CONNECTION) -> int:
-    """Remove a job: its on_stop runs, then its state is gone.
-
-    Parameters
-    ----------
-    id
-        The job's id.
-    """
-
-    async def run() -> None:
-        async with connected(connection) as client:
-            await client.defining.want(id, "removed")
-
-    _run(run)
-    _done(connection, {"unscheduled": id}, f"Job {id} is removed.")
     return Exit.DONE
 
 

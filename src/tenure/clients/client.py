@@ -102,10 +102,21 @@ class Client:
         others are made."""
         await self._home.run(operations.schedule_many, jobs, timeout_s)
 
-    async def unschedule(self, id: str, *, missing_ok: bool = False, timeout_s: float | None = None) -> None:
+    async def unschedule(
+        self, id: str, *, now: bool = False, missing_ok: bool = False, timeout_s: float | None = None
+    ) -> int:
         """Remove a job: what it has accepted is finished, `on_stop` runs, then it is gone. Raises `UnknownJob` if
-        there was never one, unless `missing_ok`."""
-        await self._home.run(operations.unschedule, id, missing_ok, timeout_s)
+        there is none, unless `missing_ok`.
+
+        With `now`, its running turn is cancelled (its message becomes a dead letter), what waits is dropped, and
+        `on_stop` is tried once. Returns how many messages were dropped: none without `now`.
+        """
+        return await self._home.run(operations.unschedule, id, missing_ok, timeout_s, now)
+
+    async def purge(self, id: str, *, timeout_s: float | None = None) -> int:
+        """Drop the messages that wait for a job; whoever asked hears `Purged`. The running turn goes on. Returns how
+        many there were."""
+        return await self._home.run(operations.purge, id, timeout_s)
 
     async def pause(self, id: str, *, timeout_s: float | None = None) -> None:
         """No new turns; messages wait, timers too. The running turn may finish."""
@@ -117,7 +128,7 @@ class Client:
 
     async def cancel(self, id: str, *, timeout_s: float | None = None) -> None:
         """Pause the job, end its running turn, which stays first in its queue, and its activities: they are asked to
-        end, and later made to."""
+        end, and later made to. A job that is being removed goes on to its end, and the turn becomes a dead letter."""
         await self._home.run(operations.cancel, id, timeout_s)
 
     async def retry(self, id: str, *, skip: bool = False, timeout_s: float | None = None) -> bool:
@@ -126,8 +137,9 @@ class Client:
         return await self._home.run(operations.retry, id, skip, timeout_s)
 
     async def do_to_all(self, action: Action, selector: str, *, timeout_s: float | None = None) -> list[str]:
-        """Pause, resume, cancel or retry all jobs that a selector names (see `jobs`); "skip" is to retry with `skip`.
-        Returns their ids. Raises the first error, after all others are done; `UnknownJob` if it is an id of none."""
+        """Pause, resume, cancel, retry, purge or unschedule all jobs that a selector names (see `jobs`); "skip" is to
+        retry with `skip`, "end" to unschedule with `now`. Returns their ids. Raises the first error, after all others
+        are done; `UnknownJob` if it is an id of none."""
         return await self._home.run(selecting.do_to_all, action, selector, timeout_s)
 
     # -- messages ---------------------------------------------------------------------------------

@@ -61,12 +61,21 @@ def _checked(spec: Any) -> JobSpec:
     return spec
 
 
-async def unschedule(client: GridClient, id: str, missing_ok: bool, timeout_s: float | None) -> None:
+async def unschedule(
+    client: GridClient, id: str, missing_ok: bool, timeout_s: float | None, now: bool = False
+) -> int:
     try:
+        if now:
+            return await client.defining.end(id, deadline_s=timeout_s)
         await client.defining.want(id, "removed", deadline_s=timeout_s)
     except UnknownJob:
         if not missing_ok:
             raise
+    return 0
+
+
+async def purge(client: GridClient, id: str, timeout_s: float | None) -> int:
+    return await client.directory.purge(id, deadline_s=timeout_s)
 
 
 async def pause(client: GridClient, id: str, timeout_s: float | None) -> None:

@@ -16,14 +16,17 @@ from tenure.scheduler.errors import Mistake, TenureError, UnknownJob
 __all__ = ["Action", "NamedJob", "do", "do_to_all", "jobs", "meant", "nodes", "select"]
 
 AT_ONCE_MAX = 64
-Action = Literal["pause", "resume", "cancel", "retry", "skip"]
-"""To skip is to retry without what it failed on."""
+Action = Literal["pause", "resume", "cancel", "retry", "skip", "purge", "unschedule", "end"]
+"""To skip is to retry without what it failed on; to end is to unschedule now."""
 _ACTIONS: dict[Action, Callable[[GridClient, str, float | None], Awaitable[object]]] = {
     "pause": operations.pause,
     "resume": operations.resume,
     "cancel": operations.cancel,
     "retry": lambda client, id, timeout_s: operations.retry(client, id, False, timeout_s),
     "skip": lambda client, id, timeout_s: operations.retry(client, id, True, timeout_s),
+    "purge": operations.purge,
+    "unschedule": lambda client, id, timeout_s: operations.unschedule(client, id, True, timeout_s),
+    "end": lambda client, id, timeout_s: operations.unschedule(client, id, True, timeout_s, now=True),
 }
 
 
@@ -71,16 +74,22 @@ async def meant(client: GridClient, action: Action, selector: str, timeout_s: fl
 
 
 async def do(
-    client: GridClient, action: Action, ids: Sequence[str], timeout_s: float | None = None
+    client: GridClient,
+    action: Action,
+    ids: Sequence[str],
+    timeout_s: float | None = None,
+    *,
+    told: dict[str, object] | None = None,
 ) -> dict[str, TenureError]:
-    """Do it to all, many at once. What could not be done, and why."""
+    """Do it to all, many at once. What could not be done, and why. `told`: what came of those that were done."""
     failures: dict[str, TenureError] = {}
+    told = {} if told is None else told
     limiter = trio.CapacityLimiter(AT_ONCE_MAX)
 
     async def one(id: str) -> None:
         async with limiter:
             try:
-                await _ACTIONS[action](client, id, timeout_s)
+                told[id] = await _ACTIONS[action](client, id, timeout_s)
             except TenureError as error:
                 failures[id] = error
 
