@@ -43,6 +43,12 @@ def _log(text: str) -> None:
     structlog.get_logger("tenure").warning(text)
 
 
+def _tell(text: str) -> None:
+    import structlog
+
+    structlog.get_logger("tenure").info(text)
+
+
 def _log_failure(text: str, traceback: str) -> None:
     import structlog
 
@@ -71,6 +77,8 @@ class Host:
     random: Random = field(default_factory=Random)
     report: Callable[[str], None] = _log
     """For what an operator must see."""
+    tell: Callable[[str], None] = _tell
+    """For what happens, of which nobody need do anything."""
     log_failure: Callable[[str, str], None] = _log_failure
     """For attempts that have failed: a sentence, and the traceback."""
     log_error: Callable[[str, BaseException], None] = _log_error

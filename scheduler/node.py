@@ -12,6 +12,7 @@ import trio
 
 from tenure.scheduler.assignment import ASSIGNMENT, VERSION_MAX, Assignment, NodeInfo, assign, runs_all
 from tenure.scheduler.bulkhead import Bulkhead, cause_of
+from tenure.scheduler.chronicle import Chronicle
 from tenure.scheduler.cluster import Cluster
 from tenure.scheduler.errors import TenureError, Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
@@ -68,6 +69,7 @@ class Node:
         """All nodes are to go: autoscalers change nothing."""
         self.told_to_leave = trio.Event()
         """Somebody wants this node to go (see `tenure.scheduler.orders`)."""
+        self.chronicle = Chronicle(host.node, lambda text: host.tell(text))
         self.bulkhead = Bulkhead(host.now_ms, host.log_error)
         self.refused: UnreadableFormat | None = None
         """Why this node can't stay."""
@@ -139,6 +141,9 @@ class Node:
 
     async def _see(self) -> None:
         seen = await self._lookout.look()
+        self.chronicle.answered()
+        self.chronicle.saw_nodes(seen.live)
+        self.chronicle.saw_members(self.grid.ownership().members)
         self.holds = seen.holds
         if seen.order is not None:
             self._heed(seen.order)
@@ -222,11 +227,12 @@ class Node:
                 try:
                     await self._see()
                     await self._settle_assignment()
-                except GridError:
-                    pass
+                except GridError as error:
+                    self.chronicle.unanswered(str(error))
                 if self._belongs():
                     self._apply()
                     self._mind_strange_jobs()
+                self.chronicle.tell_taken()
             except Exception as error:  # noqa: BLE001  # one odd entry must not end all nodes
                 with trio.move_on_after(self.bulkhead.met("a look at the cluster", error)):
                     await self._look.wait()
@@ -238,7 +244,9 @@ class Node:
         due_s = trio.current_time() + self.settings.heartbeat_s
         with trio.move_on_at(due_s) as rest:
             await self._look.wait()
-        self._lookout.late(trio.current_time() - due_s if rest.cancelled_caught else 0.0)
+        late_s = trio.current_time() - due_s if rest.cancelled_caught else 0.0
+        self._lookout.late(late_s)
+        self.chronicle.late(late_s)
 
     def _others(self) -> bool:
         return any(not node.draining for id, node in self.nodes.items() if id != self.host.node)

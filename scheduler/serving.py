@@ -94,7 +94,9 @@ class Serving:
                 await self._await_turn(journal, bell)
             if self._successor is not None:
                 return
+            owner = journal.state.owner
             heard = await self._open(journal)
+            node.chronicle.took(owner, handed_over=journal.closed_before)
             node.lost.pop(self.partition, None)
             tenure = node.tenures[self.partition] = Tenure(self.host, journal)
             node.heard.pop(self.partition, None)

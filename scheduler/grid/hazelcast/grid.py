@@ -101,6 +101,7 @@ class HazelcastGrid(Grid):
         self._changes = trio.Event()
         self._heard: frozenset[str] = frozenset()
         self._was_connected = False
+        self._cut_off_s: float | None = None
         self._members_are_news = True  # not when they may be those of before a disconnection
         self._owes_reconnected = False
         self._writing = Writing()
@@ -331,6 +332,9 @@ class HazelcastGrid(Grid):
         self._members_are_news |= kind == "members"
         self._refresh()
         if kind == "lifecycle" and what == "DISCONNECTED":
+            if self._was_connected and self._cut_off_s is None:
+                self._cut_off_s = trio.current_time()
+                _log.warning("Cut off from cluster %s: no member is connected any more", self.settings.cluster_name)
             self._members_are_news = False
             self._tell(OwnershipEvent.DISCONNECTED)
         elif kind == "lifecycle" and what == "CONNECTED" and self._was_connected:
@@ -365,6 +369,9 @@ class HazelcastGrid(Grid):
         """Not before it is known to which members: MERGED must come first."""
         if self._owes_reconnected and self._members_are_news and self._complete():
             self._owes_reconnected = False
+            if self._cut_off_s is not None:
+                cut_off_s, self._cut_off_s = trio.current_time() - self._cut_off_s, None
+                _log.warning("Connected to cluster %s again, after %.1f s", self.settings.cluster_name, cut_off_s)
             self._tell(OwnershipEvent.RECONNECTED)
 
     def _partition_lost(self, _partition: int, lost_backups: int) -> None:

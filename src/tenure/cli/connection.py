@@ -79,7 +79,8 @@ def known_types(connection: Connection, otherwise: "Registry | None" = None) -> 
 def hush(connection: Connection) -> None:
     """The grid's own log tells in pages what our errors tell in a sentence."""
     if not connection.debug:
-        logging.getLogger("hazelcast").setLevel(logging.CRITICAL)
+        for name in ("hazelcast", "tenure.scheduler.grid"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 async def _formed(grid: "HazelcastGrid", connection: Connection) -> None:

@@ -100,6 +100,7 @@ class NodeProcess(Process):
             settings=world.plan.settings,
             random=Random(f"{world.seed} {self.name}"),
             report=lambda text: world.trace.tell(self.name, f"reports: {text}"),
+            tell=lambda text: None,
             log_failure=lambda text, traceback: None,
             log_error=lambda text, error: world.blame(self.name, error),
         )

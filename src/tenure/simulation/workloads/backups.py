@@ -109,6 +109,7 @@ class Backups(Transfers):
             formed.incarnation,
             random=Random(f"{self.world.seed} restored"),
             report=lambda text: None,
+            tell=lambda text: None,
             log_failure=lambda text, traceback: None,
             log_error=lambda text, error: self.world.blame("restored", error),
         )
