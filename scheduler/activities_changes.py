@@ -70,7 +70,7 @@ class ActivityChanges:
         # One that has said nothing may be gone already: cancelled, and its name used again, in one turn.
         said = next((activity.said for activity in live.activities if activity.id == event.id), 0)
         which = f"{event.id}.{event.attempt}.{event.status}.{said}"
-        envelope = Envelope(live.id, Raw(_encode(event)), Kind.ACTIVITY, source=which)
+        envelope = Envelope(live.id, Raw(_encode(event)), Kind.ACTIVITY, source=which, origin=self.tenure.host.origin())
         if live.status == Status.STOPPING and live.queue and live.queue[0].kind == Kind.STOP and not live.running:
             self.tenure.lives.put_first(live, envelope)  # it hears of it before it stops
         else:

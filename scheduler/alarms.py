@@ -101,7 +101,7 @@ class Alarms:
             heapq.heappush(self.timers, (now_ms + 1000, live.id))
             return
         assert live.timer is not None
-        type, draft = live.type, self.tenure.turns.draft
+        type, draft, due_by = live.type, self.tenure.turns.draft, live.timer.due_by
         try:
             live.timer, fired = ring(live.timer, now_ms, type.misfire, round(type.misfire_grace_s * 1000))
         except BadSchedule as error:
@@ -109,7 +109,10 @@ class Alarms:
             self.host.report(f"job {live.id!r} is parked on this node: {live.stuck}")
             return
         kinds = {"timeout": Kind.TIMEOUT, "cron": Kind.CRON}
-        live.queue.extend(Envelope(live.id, kind=kinds[kind], index=due_ms) for kind, due_ms in fired)
+        origin, by = self.host.origin(), f"{due_by:x}" if due_by else ""
+        for kind, due_ms in fired:
+            source = by if kind == "timeout" else ""
+            live.queue.append(Envelope(live.id, kind=kinds[kind], source=source, index=due_ms, origin=origin))
         self.set_timer(live)
         draft.changed[live.id] = draft.uncarried[live.id] = live
         draft.wanted = True

@@ -88,6 +88,8 @@ class NodeInfo(Struct, frozen=True):
     """The partitions that stand still on it for an error that nobody expected, and why (see `bulkhead`)."""
     threads_lost: int = 0
     """Threads of blocking turns that were given up, and that still run (see `threads`)."""
+    names: bool = False
+    """Does it call turns by the cluster that they are of (see `turnid`)? Versions before that can't."""
 
     heartbeat_s: float = 0.2
     """How often it says so."""

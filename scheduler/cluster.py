@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.scheduler.errors import NotDone, Undecodable, UnreadableFormat
+from tenure.scheduler.fences import first_incarnation
 from tenure.scheduler.formats import FIRST
 from tenure.scheduler.grid.port import Grid, GridError, Map, Refused
 from tenure.scheduler.keys import HEAD
@@ -72,13 +73,20 @@ class MarkerDamaged(Undecodable):
 
 
 async def find_or_form(
-    grid: Grid, name: str, *, instead_of: Cluster | None = None, deadline_s: float = 30.0, retry_s: float = 0.1
+    grid: Grid,
+    name: str,
+    *,
+    instead_of: Cluster | None = None,
+    now_ms: int = 0,
+    deadline_s: float = 30.0,
+    retry_s: float = 0.1,
 ) -> Cluster:
     """The cluster of this grid; formed under `name` (unique to this try) if there is none yet. `instead_of`: one
-    that was here before, and whose place it is to take."""
-    mine = Cluster(name, 1, grid.partition_count, False)
+    that was here before, and whose place it is to take. `now_ms`: the time, so that its fencing tokens are above those
+    of clusters before."""
+    mine = Cluster(name, first_incarnation(now_ms), grid.partition_count, False)
     if instead_of is not None:
-        mine = replace(mine, incarnation=instead_of.incarnation + 1, anew=True)
+        mine = replace(mine, incarnation=max(mine.incarnation, instead_of.incarnation + 1), anew=True)
     seen: Cluster | None = None
     with trio.move_on_after(deadline_s) as patience:
         while True:

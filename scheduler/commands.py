@@ -368,6 +368,7 @@ def _exhume(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
         dead = letter.envelope
         if arguments.get("replay"):
             again = Envelope(dead.to, dead.body, Kind.MESSAGE, dead.id, 0, dead.source, dead.slot, dead.index)
+            again.origin = dead.origin
             tenure.taking.deliver(again)
     tenure.dead_letters.thinned()
     tenure.turns.draft.answer_value(envelope, len(found))

@@ -14,7 +14,7 @@ from tenure.scheduler.jobtype import COUNT_MAX, Retry
 from tenure.scheduler.keys import split_slot_key
 from tenure.scheduler.timers import TimerWish, check_cron, due_at_ms, due_in_ms, next_cron_ms
 from tenure.scheduler.topic import Topic
-from tenure.scheduler.turnid import EVENTS, turn_id
+from tenure.scheduler.turnid import EVENTS, step_turn, turn_id
 from tenure.scheduler.wire import Envelope, Kind
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ class Context:
         """Where the message of this turn came from."""
         envelope = self._envelope
         sender, lane, n = split_slot_key(envelope.slot) or (b"", 0, 0)
-        return MessageInfo(envelope.source or sender.hex(), (lane, n, envelope.index), envelope.id, envelope.topic)
+        source = envelope.source if envelope.kind != Kind.TIMEOUT else ""
+        return MessageInfo(source or sender.hex(), (lane, n, envelope.index), envelope.id, envelope.topic)
 
     @property
     def attempt(self) -> int:
@@ -194,7 +195,8 @@ class Context:
         again gets it from there instead of calling `fn` again. (A crash while `fn` runs does call it again.)"""
         if self._envelope.kind not in self._live.type.async_kinds:
             raise Mistake("ctx.once waits for the journal, so only an async handler can use it")
-        return self._turns.once(self._live, self.turn_id, name, fn)
+        turn = step_turn(self._live.id, self._live.generation, self._envelope)
+        return self._turns.once(self._live, turn, name, fn)
 
     # -- activities -------------------------------------------------------------------------------
 

@@ -291,7 +291,7 @@ class Definitions:
         )
         self.tenure.lives.adopt(live, record)
         self._check_parameters(live, definition)
-        self.tenure.lives.put_first(live, Envelope(live.id, kind=Kind.START))
+        self.tenure.lives.put_first(live, Envelope(live.id, kind=Kind.START, origin=self.host.origin()))
         # What was sent is for this generation too; what happened to the one before is not.
         start, *left = live.queue
         live.queue = deque([start, *(envelope for envelope in left if envelope.kind in (Kind.MESSAGE, Kind.STATE))])

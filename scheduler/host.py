@@ -1,6 +1,7 @@
 """What a tenure gets from its node."""
 
 import itertools
+import math
 import traceback
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Host"]
 
+ORIGIN_S = 1.0
+"""Which versions live is looked at so rarely."""
 LARGE_IMAGES_AT_ONCE = 4
 """All of a takeover's at once, with a million jobs, kept this node's heartbeats from the grid, for the connection was
 full: it was taken for dead."""
@@ -102,6 +105,7 @@ class Host:
 
     def __post_init__(self) -> None:
         self._serials = itertools.count(1)
+        self._all_name, self._looked_s = False, -math.inf
         self.threads = Threads(self.settings.blocking_threads_max, lambda text: self.report(text))
         self.turns = trio.CapacityLimiter(max(1, self.settings.turns_at_once_max))
         self.turns_done = 0
@@ -118,6 +122,15 @@ class Host:
     def turns_are_awaited(self) -> bool:
         """Are there jobs that could run, but for the turns that run already?"""
         return self.turns.statistics().tasks_waiting > 0
+
+    def origin(self) -> str:
+        """What turns are called by whose events come into being now (see `turnid`). Empty as long as a node of an older
+        version lives, which would call them otherwise when it tries them again."""
+        now_s = trio.current_time()
+        if now_s >= self._looked_s + ORIGIN_S:
+            self._looked_s = now_s
+            self._all_name = all(node.names for node in self.live_nodes())
+        return self.formation if self._all_name else ""
 
     def new_id(self) -> str:
         """A record id, never used twice."""

@@ -19,6 +19,7 @@ from random import Random
 import trio
 
 from tenure.scheduler.errors import PartitionLost, Undecodable
+from tenure.scheduler.fences import first_epoch
 from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.image import checksum_of, thaw
 from tenure.scheduler.keys import HEAD, chunk_key, journal_key
@@ -94,7 +95,9 @@ class Journal:
                 await self.follow()
             followed = False
             self.closed_before = self.state.closed_for is not None or self.state.epoch == 0
-            record = Record(self.new_id(), self.state.last_id, RecordKind.OPENING, self.state.epoch + 1, node, at_ms())
+            now_ms = at_ms()
+            epoch = self.state.epoch + 1 if self.state.epoch else first_epoch(self.head.incarnation, now_ms)
+            record = Record(self.new_id(), self.state.last_id, RecordKind.OPENING, epoch, node, now_ms)
             doubts = self.doubts.copy()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._confirm, doubts)

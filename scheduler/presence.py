@@ -93,6 +93,7 @@ class Presence:
             place=next((launcher.place for launcher in self.host.launchers.values()), ""),
             unfit=tuple(self.host.unfit),
             cuts=True,
+            names=True,
             late_s=self._late_s,
             holds=self.node.holds,
             spawned_by=self.host.spawned_by,

@@ -182,7 +182,8 @@ class Sightings:
             if live.stuck or live.timer is None:
                 continue
             timer = live.timer
-            live.queue.append(Envelope(id, kind=Kind.TIMEOUT, index=timer.due_ms))
+            by, origin = f"{timer.due_by:x}" if timer.due_by else "", self.host.origin()
+            live.queue.append(Envelope(id, kind=Kind.TIMEOUT, source=by, index=timer.due_ms, origin=origin))
             live.timer = without_due(timer)
             draft.changed[id] = draft.uncarried[id] = live
             self.tenure.lives.ready(live)

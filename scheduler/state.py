@@ -7,7 +7,7 @@ was committed is there after a handoff, and whatever was not, is not.
 from collections import deque
 from typing import Any
 
-from tenure.scheduler.turnid import turn_id
+from tenure.scheduler.turnid import step_turn
 from tenure.scheduler.wire import Answer, DeadLetter, Envelope, JobRecord, Record, RecordKind
 
 __all__ = ["PartitionState", "Remembered"]
@@ -110,7 +110,7 @@ class PartitionState:
 
     def _drop_steps(self, job: str, done: list[Envelope]) -> None:
         record = self.jobs.get(job)
-        over = {turn_id(job, record.generation, envelope) for envelope in done} if record is not None else set()
+        over = {step_turn(job, record.generation, envelope) for envelope in done} if record is not None else set()
         steps = {key: result for key, result in self.steps[job].items() if key[0] not in over}
         if steps:
             self.steps[job] = steps

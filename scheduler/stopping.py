@@ -44,7 +44,7 @@ class Stopping:
         was_running = live.status in (Status.RUNNING, Status.FINISHING) and not is_stuck
         live.status = Status.STOPPING
         live.timer, live.failure = None, None
-        stop = Envelope(live.id, kind=Kind.STOP)
+        stop = Envelope(live.id, kind=Kind.STOP, origin=self.tenure.host.origin())
         if was_running:
             live.queue.append(stop)
         else:

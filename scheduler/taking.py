@@ -68,7 +68,7 @@ class Taking:
     def take(self) -> None:
         """Take what is next in each lane, up to a group."""
         lanes, draft, heard = self.inlanes, self.turns.draft, self.tenure.forgetting.heard
-        cutting, holding = self.tenure.cutting, self.holding
+        cutting, holding, origin = self.tenure.cutting, self.holding, self.host.origin()
         messages = size_bytes = 0
         senders, lanes.fresh = lanes.fresh, {}
         last: bytes | None = None
@@ -97,7 +97,7 @@ class Taking:
                 index = 0
                 try:
                     for index, envelope in enumerate(batch):
-                        envelope.slot, envelope.index = slot.key, index
+                        envelope.slot, envelope.index, envelope.origin = slot.key, index, origin
                         self.deliver(envelope)
                 except Exception as error:
                     error.add_note(f"slot {slot.key.hex()}, message {index}: {slot.value[:512].hex()}")
@@ -237,6 +237,7 @@ class Taking:
                     envelope.slot,
                     envelope.index,
                     topic="*",
+                    origin=envelope.origin,
                 )
             )
         self.turns.draft.answer_value(envelope, len(ids))

@@ -169,7 +169,8 @@ class Tenure:
             if record.type in resumable and record.status == Status.RUNNING and record.turns:
                 live = self.lives.of(id)
                 if not live.queue or live.queue[0].kind != Kind.RESUMED:
-                    self.lives.put_first(live, Envelope(id, kind=Kind.RESUMED, index=self.state.epoch))
+                    epoch, origin = self.state.epoch, self.host.origin()
+                    self.lives.put_first(live, Envelope(id, kind=Kind.RESUMED, index=epoch, origin=origin))
                 self.lives.ready(live)
         self.alarms.resumed()
         for id in self.state.mail:

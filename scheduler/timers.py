@@ -75,12 +75,12 @@ class TimerWish(NamedTuple):
     """When it asked for that."""
 
 
-def granted(timer: Timer | None, wish: TimerWish) -> Timer | None:
+def granted(timer: Timer | None, wish: TimerWish, by: int = 0) -> Timer | None:
     """The timer after a turn that asked for this, and that has succeeded. `timer` is as it is by then: it may have rung
     while the turn ran. No time that has rung recurs, also where the clock of who asks is behind that of who rang."""
     timer = timer or Timer()
     if wish.due_ms is not None:
-        timer = replace(timer, due_ms=wish.due_ms)
+        timer = replace(timer, due_ms=wish.due_ms, due_by=by if wish.due_ms else 0)
     if wish.cron is not None:
         (expression, zone), after_ms = wish.cron, wish.asked_ms
         if timer.cron_passed_ms - after_ms <= CLOCKS_APART_MS_MAX:
@@ -92,7 +92,7 @@ def granted(timer: Timer | None, wish: TimerWish) -> Timer | None:
 
 def without_due(timer: Timer) -> Timer | None:
     """The same, when what rings once has rung."""
-    return _or_none(replace(timer, due_ms=0))
+    return _or_none(replace(timer, due_ms=0, due_by=0))
 
 
 def _or_none(timer: Timer) -> Timer | None:
@@ -105,18 +105,18 @@ def ring(timer: Timer, now_ms: int, policy: str, grace_ms: int) -> tuple[Timer |
     Returns the events as ("timeout" | "cron", due time). Late by no more than the grace is on time.
     """
     fired: list[tuple[str, int]] = []
-    due_ms, cron_due_ms, passed_ms = timer.due_ms, timer.cron_due_ms, timer.cron_passed_ms
+    due_ms, due_by, cron_due_ms, passed_ms = timer.due_ms, timer.due_by, timer.cron_due_ms, timer.cron_passed_ms
     if due_ms and due_ms <= now_ms:
         if policy != "skip" or now_ms - due_ms <= grace_ms:
             fired.append(("timeout", due_ms))
-        due_ms = 0
+        due_ms = due_by = 0
     if cron_due_ms and cron_due_ms <= now_ms:
         missed = _missed(timer, now_ms) if policy == "catch_up" else [cron_due_ms]
         if policy != "skip" or now_ms - cron_due_ms <= grace_ms:
             fired.extend(("cron", due) for due in missed)
         passed_ms = max(cron_due_ms, now_ms)
         cron_due_ms = next_cron_ms(timer.cron, timer.zone, passed_ms)
-    return _or_none(Timer(due_ms, timer.cron, timer.zone, cron_due_ms, passed_ms)), fired
+    return _or_none(Timer(due_ms, timer.cron, timer.zone, cron_due_ms, passed_ms, due_by)), fired
 
 
 def _missed(timer: Timer, now_ms: int) -> list[int]:

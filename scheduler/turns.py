@@ -23,7 +23,7 @@ from tenure.scheduler.jobtype import JobType
 from tenure.scheduler.keys import checked_address, checked_id, partition_of
 from tenure.scheduler.live import Live
 from tenure.scheduler.timers import granted
-from tenure.scheduler.turnid import turn_id
+from tenure.scheduler.turnid import set_by, turn_id
 from tenure.scheduler.wire import EMPTY, UNSTORABLE, Answer, Envelope, Kind
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class Turns:
             for sent, partition in ctx._sends:
                 draft.sends.setdefault(partition, []).append(sent)
         if ctx._timers is not None:
-            live.timer = granted(live.timer, ctx._timers)
+            live.timer = granted(live.timer, ctx._timers, set_by(ctx.turn_id) if ctx._timers.due_ms else 0)
             self.tenure.alarms.set_timer(live)
         if ctx._asks_more:
             self._grant(live, ctx)

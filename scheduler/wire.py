@@ -113,6 +113,9 @@ class Envelope(Struct, array_like=True, gc=False):
     """Tries that failed, or that were running when their node died."""
     topic: str = ""
     """The topic that it came by."""
+    origin: str = ""
+    """The cluster in which its receiver took it, or made it (filled in by the receiver): turns are called by it. Empty:
+    an older version did, or one lives that does not know of this."""
 
 
 class Batch(Struct, array_like=True, gc=False):
@@ -173,6 +176,8 @@ class Timer(Struct, array_like=True, frozen=True, gc=False):
     cron_due_ms: int = 0
     cron_passed_ms: int = 0
     """Up to here, what recurs has rung or was passed over; it stays when there is nothing that recurs any more."""
+    due_by: int = 0
+    """Which turn has set what rings once (see `turnid`). 0: an older version's."""
 
     def first_ms(self) -> int:
         """When the next of them is due; 0: never."""

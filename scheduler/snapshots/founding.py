@@ -15,6 +15,7 @@ from typing import Any
 import trio
 
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
+from tenure.scheduler.fences import restored_epoch
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.image import Frozen
 from tenure.scheduler.imaging import write_chunks
@@ -47,6 +48,7 @@ class Founding(Journal):
             if head is not None:
                 slot, epoch = max(slot, head.first), max(epoch, head.image.epoch if head.image is not None else 0)
             self.slot, self.state = slot, PartitionState()
+            epoch = max(epoch, restored_epoch(at_ms))
             opening = Record(self.new_id(), "", RecordKind.OPENING, epoch + 1, NODE, at_ms)
             await self.hold()
             if await self._append(opening) and await self._claim_there(there, head, opening.id):

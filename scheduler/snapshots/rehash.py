@@ -56,8 +56,11 @@ class Restored:
 class Rehash:
     """Takes parts one by one; gives the partitions that were selected."""
 
-    def __init__(self, count: int, selected: Iterable[int], *, cluster: str, now_ms: int) -> None:
-        self.count, self.cluster, self.now_ms = count, cluster, now_ms
+    def __init__(
+        self, count: int, selected: Iterable[int], *, cluster: str, now_ms: int, former: str = ""
+    ) -> None:
+        """`former`: the cluster that the snapshot is of."""
+        self.count, self.cluster, self.now_ms, self.former = count, cluster, now_ms, former
         self.partitions = {partition: Restored() for partition in selected}
         self._sent: list[Envelope] = []
 
@@ -94,7 +97,7 @@ class Rehash:
 
     def _tell_end(self, id: str, event: ActivityEvent, said: int, target: Restored) -> None:
         which = f"{event.id}.{event.attempt}.{event.status}.{said}"
-        envelope = Envelope(id, Raw(_encode(event)), Kind.ACTIVITY, source=which)
+        envelope = Envelope(id, Raw(_encode(event)), Kind.ACTIVITY, source=which, origin=self.cluster)
         mail = target.extras.setdefault(id, Extras()).mail
         # Whoever is to stop hears of it before.
         mail.insert(0 if mail and mail[0].kind == Kind.STOP else len(mail), envelope)
@@ -102,7 +105,7 @@ class Rehash:
     def add_rest(self, part: Part, jobs_of_type: Callable[[str], list[str]]) -> None:
         """What a part has besides its buckets, after all of these."""
         subscribers = {topic: dict.fromkeys(jobs) for topic, jobs in part.subscribers.items()}
-        delivered = deliver(part.stragglers, subscribers, jobs_of_type, self.now_ms)
+        delivered = deliver(part.stragglers, subscribers, jobs_of_type, self.now_ms, self.former)
         for topic, jobs in subscribers.items():
             if (target := self.partitions.get(partition_of(topic, self.count))) is not None:
                 target.subscribers[topic] = list(jobs)

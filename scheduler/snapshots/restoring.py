@@ -191,7 +191,10 @@ class _Restorer:
     async def _read(self, selected: list[int], otherwise: str) -> dict[int, Restored]:
         """These of the new partitions, for which all parts are read to their ends. Raises `SnapshotDamaged`, or what
         the store raises; `otherwise` says what that means."""
-        rehash = Rehash(self.grid.partition_count, selected, cluster=self.formation, now_ms=self.now_ms())
+        former = self.manifest.formation
+        rehash = Rehash(
+            self.grid.partition_count, selected, cluster=self.formation, now_ms=self.now_ms(), former=former
+        )
         limiter = trio.Semaphore(READ_AT_ONCE)
 
         async def read(partition: int) -> None:

@@ -45,8 +45,10 @@ def deliver(
     subscribers: dict[str, dict[str, None]],
     jobs_of_type: Callable[[str], list[str]],
     at_ms: int,
+    origin: str = "",
 ) -> Delivered:
-    """Do what the partition would have done. `subscribers` changes, as subscriptions may be on their way too."""
+    """Do what the partition would have done. `subscribers` changes, as subscriptions may be on their way too. `origin`:
+    the cluster that they were on their way in."""
     found = Delivered([], [], [])
     for key, value in stragglers:
         try:
@@ -56,7 +58,7 @@ def deliver(
             found.undecodable.append(DeadLetter(0, letter, type(error).__name__, str(error), at_ms))
             continue
         for index, envelope in enumerate(envelopes):
-            envelope.slot, envelope.index, envelope.reply = key, index, 0
+            envelope.slot, envelope.index, envelope.reply, envelope.origin = key, index, 0, origin
             _deliver(envelope, found, subscribers, jobs_of_type)
     return found
 
@@ -86,7 +88,9 @@ def _of_topic(slot: bytes) -> bytes:
 
 
 def _copy(envelope: Envelope, to: str, slot: bytes, topic: str) -> Envelope:
-    return Envelope(to, envelope.body, Kind.MESSAGE, envelope.id, 0, envelope.source, slot, envelope.index, topic=topic)
+    copy = Envelope(to, envelope.body, Kind.MESSAGE, envelope.id, 0, envelope.source, slot, envelope.index, topic=topic)
+    copy.origin = envelope.origin
+    return copy
 
 
 def _subscribe(envelope: Envelope, subscribers: dict[str, dict[str, None]]) -> None:

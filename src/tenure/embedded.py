@@ -37,7 +37,7 @@ async def open_embedded(registry: Registry, settings: NodeSettings | None = None
         open_launchers(address, grid, ends_with_it=True) as launchers,
         trio.open_nursery() as nursery,
     ):
-        cluster = await find_or_form(grid, name)
+        cluster = await find_or_form(grid, name, now_ms=wall_clock_ms())
         host = Host(
             grid, name, registry, wall_clock_ms, cluster.formation, cluster.incarnation, settings or NodeSettings()
         )

@@ -40,10 +40,15 @@ WAYS_BACK = (
 
 
 async def join_cluster(
-    grid: Grid, *, known: Cluster | None = None, begin_anew_if_lost: bool = False, deadline_s: float = 30.0
+    grid: Grid,
+    *,
+    known: Cluster | None = None,
+    begin_anew_if_lost: bool = False,
+    now_ms: int = 0,
+    deadline_s: float = 30.0,
 ) -> tuple[Cluster, bool]:
     """The cluster in this grid, and whether it was formed just now. `known` is what was here before, as far as this
-    machine's nodes know.
+    machine's nodes know; `now_ms` the time (see `find_or_form`).
 
     Raises `ClusterLost` if that, or the one in this grid, has lost everything; `ClusterReplaced` if another is here
     that nobody has put there on purpose; `ClusterEnded` if it was shut down with a snapshot.
@@ -52,11 +57,11 @@ async def join_cluster(
     try:
         if begin_anew_if_lost:
             await begin_anew(grid, known)
-            cluster = await find_or_form(grid, name, instead_of=known, deadline_s=deadline_s)
+            cluster = await find_or_form(grid, name, instead_of=known, now_ms=now_ms, deadline_s=deadline_s)
         else:
             if known is not None:
                 await _put_back(grid, known)
-            cluster = await find_or_form(grid, name, deadline_s=deadline_s)
+            cluster = await find_or_form(grid, name, now_ms=now_ms, deadline_s=deadline_s)
         if cluster.ended:
             raise ClusterEnded(
                 f"This cluster was shut down with snapshot {cluster.ended}, and takes nothing any more: start nodes "

@@ -166,7 +166,9 @@ async def _join(grid: Grid, options: NodeOptions) -> tuple[Cluster, Callable[[Cl
     """The cluster, and how to note down what becomes of it."""
     memory = _memory(options)
     known = memory.recall() if memory is not None else None
-    cluster, formed = await join_cluster(grid, known=known, begin_anew_if_lost=options.begin_anew)
+    cluster, formed = await join_cluster(
+        grid, known=known, begin_anew_if_lost=options.begin_anew, now_ms=wall_clock_ms()
+    )
     if memory is None:
         _log().info("all data is in memory, in a member of this node's own: it is gone when this node ends")
     elif formed:

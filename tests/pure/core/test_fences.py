@@ -1,10 +1,25 @@
-"""Fencing tokens: they grow, and fit into what databases and messages hold."""
+"""Fencing tokens: they grow, fit into what databases and messages hold, and are no other cluster's."""
 
 import itertools
 
 import pytest
 
-from tenure.scheduler.fences import FIRST_FORM, INCARNATION_MAX, Fences
+from tenure.scheduler.cluster import find_or_form
+from tenure.scheduler.fences import (
+    DAY_MS,
+    FIRST_DAY_MS,
+    FIRST_FORM,
+    INCARNATION_MAX,
+    LAST_DAY,
+    Fences,
+    first_epoch,
+    first_incarnation,
+    restored_epoch,
+)
+from tenure.scheduler.grid.port import Map
+from tenure.scheduler.keys import HEAD
+from tenure.scheduler.wire import Head, decode
+from tests.pure.core.bench import Bench
 
 SIGNED_MAX = 2**63 - 1
 
@@ -31,3 +46,51 @@ def test_they_grow_over_tenures_epochs_and_incarnations(epochs: tuple[int, ...])
 
 def test_those_of_few_incarnations_are_as_they_were() -> None:
     assert Fences(3, 5).next() == 3 << 56 | 5 << 32 | 1
+
+
+def of_cluster(formed_ms: int, openings: int = 3) -> list[int]:
+    """The tokens of a job in a cluster that was formed then, whose partitions were opened a second later."""
+    incarnation = first_incarnation(formed_ms)
+    epoch = first_epoch(incarnation, formed_ms + 1000)
+    return [Fences(incarnation, epoch + n).next() for n in range(openings)]
+
+
+NOON_MS = FIRST_DAY_MS + 700 * DAY_MS + DAY_MS // 2
+
+
+@pytest.mark.parametrize("later_ms", [1000, 60_000, DAY_MS // 2 - 1, DAY_MS, 400 * DAY_MS])
+def test_those_of_a_cluster_that_is_formed_later_are_higher(later_ms: int) -> None:
+    assert max(of_cluster(NOON_MS)) < min(of_cluster(NOON_MS + later_ms)) <= SIGNED_MAX
+
+
+def test_those_of_clusters_that_older_versions_have_formed_stay_as_they_are() -> None:
+    assert first_epoch(1, NOON_MS) == 1
+    assert first_incarnation(0) == 1
+    assert max(of_cluster(0)) < min(of_cluster(NOON_MS))
+
+
+@pytest.mark.parametrize("now_ms", [FIRST_DAY_MS, NOON_MS, 2**45, 2**62])
+def test_whatever_the_clock_says_there_is_room_for_restores_and_openings(now_ms: int) -> None:
+    incarnation = first_incarnation(now_ms)
+    assert FIRST_FORM <= incarnation <= FIRST_FORM + LAST_DAY < INCARNATION_MAX - 30_000
+    for its, at_ms in ((incarnation, now_ms), (incarnation + 1, now_ms), (FIRST_FORM, 2**62)):
+        assert 1 <= first_epoch(its, at_ms) < 2**21
+    assert 0 <= restored_epoch(now_ms) < 2**21
+
+
+async def test_a_cluster_is_formed_with_the_incarnation_of_its_day(bench: Bench) -> None:
+    """And its partitions with the epoch of their second."""
+    grid = bench.cluster.connect()
+    formed = await find_or_form(grid, "f", now_ms=NOON_MS)
+    assert formed.incarnation == FIRST_FORM + 700
+    stored = await grid.get(Map.HEADS, 0, HEAD)
+    assert stored is not None
+    assert decode(stored, Head).incarnation == formed.incarnation
+    journal = bench.journal()
+    journal.formation = "f"
+    await journal.read()
+    await journal.open("n", lambda: NOON_MS + 1000)
+    assert journal.state.epoch == 1 + 16 * (DAY_MS // 2000 + 1)
+    await journal.read()
+    await journal.open("m", lambda: 0)
+    assert journal.state.epoch == 2 + 16 * (DAY_MS // 2000 + 1), "by no clock, after that"

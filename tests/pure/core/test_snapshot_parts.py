@@ -105,7 +105,7 @@ def test_stragglers_become_mail_in_their_order() -> None:
         slot(CLIENT, 2, Envelope("x", body(5))),
         (slot_key(CLIENT, 1, 3), b"\x01\x00nonsense"),
     ]
-    found = deliver(stragglers, subscribers, lambda name: ["p", "q"] if name == "typed" else [], NOW)
+    found = deliver(stragglers, subscribers, lambda name: ["p", "q"] if name == "typed" else [], NOW, "before")
     assert [(e.to, e.body, e.topic) for e in found.mail] == [
         ("x", body(1), ""),
         ("p", body(4), "*"),
@@ -121,6 +121,7 @@ def test_stragglers_become_mail_in_their_order() -> None:
     assert [letter.reason for letter in found.undecodable] == ["Undecodable"]
     assert (found.mail[0].id, found.mail[0].reply) == ("once", 0)
     # Each has a turn id of its own, as it would have had.
+    assert {envelope.origin for envelope in (*found.mail, *found.sent)} == {"before"}
     turns = [turn_id(e.to, 1, e) for e in (*found.mail, *found.sent)]
     assert len(set(turns)) == len(turns)
     same = Envelope("a", body(0), slot=slot_key(CLIENT, 1, 0), index=1)
