@@ -13,7 +13,7 @@ from tenure.scheduler.hangs import HANG_PREFIX, PATIENCE_S, WORD_KEPT_S, Hang, H
 from tenure.scheduler.jobtype import Job, JobType
 from tenure.scheduler.turnid import turn_id
 from tenure.scheduler.wire import Envelope, decode, encode
-from tests.pure.core.bench import Bench, Kill9, Opened, rest
+from tests.pure.core.bench import FORMATION, Bench, Kill9, Opened, rest
 
 STANDS_S = 9.5
 trouble: set[int] = set()
@@ -56,7 +56,7 @@ async def hung(bench: Bench) -> str:
     await bench.publish("good", 2)
     await first.ended.wait()
     ran.clear()
-    return turn_id("bad", 1, Envelope("bad", slot=key))
+    return turn_id("bad", 1, Envelope("bad", slot=key, origin=FORMATION))
 
 
 def tell(opened: Opened, words: dict[bytes, Hang]) -> None:

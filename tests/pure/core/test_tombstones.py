@@ -125,7 +125,7 @@ async def test_a_generation_is_not_given_again_when_its_tombstone_is_gone(bench:
         await client.defining.want("a", "running")
         assert await client.ask("a", "again") == "again"
     of_a = [turn for turn in STARTS if turn.startswith("a/")]
-    assert of_a == ["a/1/started", "a/2/started", "a/3/started", "a/4/started"]
+    assert of_a == [f"a/{generation}/test/started" for generation in (1, 2, 3, 4)]
 
 
 async def test_what_is_not_journaled_is_not_forgotten(bench: Bench) -> None:
@@ -153,7 +153,7 @@ async def test_a_tombstone_whose_removal_fails_goes_with_a_later_sweep(bench: Be
         assert await bench.keys(Map.JOBS) == []
         await client.defining.schedule("short", "a", {})
         await rest(5)
-    assert STARTS == ["a/1/started", "a/2/started"]
+    assert STARTS == ["a/1/test/started", "a/2/test/started"]
 
 
 @pytest.mark.parametrize("skew_ms", [-3_600_000, 3_600_000, 10**12])
@@ -199,7 +199,7 @@ async def test_a_definition_that_arrives_when_its_job_was_forgotten_makes_no_job
             bench.faults.once(Fault.LATE_UNKNOWN, map=Map.JOBS, times=1 + n % 3)
             await client.defining.schedule("short", f"a{n}", {}, deadline_s=20.0)
     await rest(12 * ENOUGH_S)
-    assert sorted(STARTS) == sorted(f"a{n}/1/started" for n in range(20)), "each was made once"
+    assert sorted(STARTS) == sorted(f"a{n}/1/test/started" for n in range(20)), "each was made once"
     assert bench.faults.counts[Fault.LANDED_LATE] >= 20
     assert await bench.keys(Map.JOBS) == []
 
@@ -211,7 +211,7 @@ async def test_a_job_that_has_finished_is_not_made_again_by_who_did_not_hear_tha
         bench.faults.once(Fault.APPLIED_UNKNOWN, map=Map.JOBS)
         await client.defining.schedule("short", "a", {})
         await rest(5)
-    assert STARTS == ["a/1/started"]
+    assert STARTS == ["a/1/test/started"]
 
 
 async def test_who_does_not_know_for_long_whether_a_job_was_made_does_not_try_again(bench: Bench) -> None:
@@ -222,7 +222,7 @@ async def test_who_does_not_know_for_long_whether_a_job_was_made_does_not_try_ag
         with pytest.raises(NotDone, match="look before you schedule it again"):
             await client.defining.schedule("short", "a", {}, deadline_s=float("inf"))
         await rest(5)
-    assert STARTS == ["a/1/started"]
+    assert STARTS == ["a/1/test/started"]
 
 
 async def test_restored_partitions_know_what_was_given() -> None:
