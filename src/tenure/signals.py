@@ -6,6 +6,7 @@ pool of `multiprocessing`, which tells its workers to end, would wait for them f
 
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -34,12 +35,32 @@ async def told_to_stop(received: AsyncIterator[int]) -> AsyncIterator[tuple[int,
             yield number, True
 
 
+class _Forking(threading.local):
+    mask: set[int] | None = None
+
+
+_forking = _Forking()
+
+
+def _hold_back() -> None:
+    """What a child is told before it can hear it would be lost: Python's own handler has it by then."""
+    if _heeded:
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _heeded)
+
+
 def _hear_again() -> None:
     heeded = [number for number, handler in _heeded.items() if handler is signal.getsignal(number)]
     if heeded:
         signal.set_wakeup_fd(-1)  # it would wake the parent
     for number in heeded:
         signal.signal(number, _ENDING[number])
+    _let_through()
 
 
-os.register_at_fork(after_in_child=_hear_again)
+def _let_through() -> None:
+    mask, _forking.mask = _forking.mask, None
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_child=_hear_again)

@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,7 +85,8 @@ class Starting:
 
 
 @pytest.fixture
-def starting(monkeypatch: pytest.MonkeyPatch) -> Starting:
+def starting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Starting:
+    monkeypatch.setenv("TENURE_STATE_DIR", str(tmp_path))  # nodes remember there which cluster was theirs
     return Starting(monkeypatch)
 
 
