@@ -93,6 +93,20 @@ def _reconcile(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> No
     tenure.definitions.answer_when(envelope, int(arguments["revision"]), stopping=bool(arguments.get("stopping")))
 
 
+def _started(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    """What does it subscribe to, when it has started?"""
+    tenure.start(_when_started, tenure, envelope)
+
+
+async def _when_started(tenure: "Tenure", envelope: Envelope) -> None:
+    await tenure.definitions.fetch(envelope.to)
+    tenure.subscribing.answer_when_started(envelope)
+
+
+def _subscribed(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+    tenure.subscribing.answer_when_subscribed(envelope, str(arguments["job"]))
+
+
 def _retry(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     """Try a failed job's event again; with `skip`, make a dead letter of it and go on with the next.
 
@@ -379,6 +393,8 @@ OPERATIONS: dict[str, Callable[["Tenure", Envelope, Arguments], None]] = {
     "check": _check,
     "reconcile": _reconcile,
     "retry": _retry,
+    "started": _started,
+    "subscribed": _subscribed,
     "cancel": _cancel,
     "purge": _purge,
     "end": _end,

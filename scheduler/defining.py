@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from msgspec import Raw
 from tenure.scheduler.deadline import deadline
 from tenure.scheduler.definitions import never_was, removed
 from tenure.scheduler.errors import (
+    AskFailed,
     DuplicateJob,
     NotDone,
     PickledJobsRefused,
@@ -36,6 +38,8 @@ __all__ = ["Defining"]
 
 LOOKED_UP_AT_ONCE = 64
 
+LOOK_AGAIN_S = 5.0
+"""Where a subscription has not come for so long, its job may be gone."""
 LAST_TURN_S = 10.0
 """An `on_stop` of a job that is to be gone may take so long, then it is cancelled."""
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
@@ -57,9 +61,28 @@ class Defining:
         if type.pickled:
             await self._check_pickled_allowed()
         encoded = self._parameters(type, parameters)
+        began_s = trio.current_time()
         with self._within(deadline_s, f"scheduling job {id!r}"):
             await self._create(type, checked_address(id), encoded)
         self.client.known_types.forget(id)
+        if type.topics:
+            limit_s = self.settings.ask_deadline_s if deadline_s is None else deadline_s
+            await self.subscribed(id, deadline_s=max(0.0, limit_s - (trio.current_time() - began_s)))
+
+    async def subscribed(self, id: str, *, deadline_s: float | None = None) -> None:
+        """Whatever is published from now on to the topics that its type names reaches the job; or it does not start
+        for now: it is paused, has failed, has finished, or no node can run it."""
+        what = f"job {id!r} is scheduled, and has not subscribed to its topics yet: waiting for that"
+        with self._within(deadline_s, what), suppress(AskFailed):  # an older version is there, which can't say
+            while True:
+                topics = await self._ask(id, {"op": "started"})
+                with trio.move_on_after(LOOK_AGAIN_S):
+                    for topic in topics:
+                        await self._ask(topic, {"op": "subscribed", "job": id})
+                    return
+
+    async def _ask(self, address: str, arguments: dict[str, Any]) -> Any:
+        return await self.client.command(self._partition(address), address, arguments, deadline_s=float("inf"))
 
     def _type(self, job_type: Any) -> JobType:
         found = self.client.registry.of(job_type)

@@ -197,6 +197,10 @@ class Definitions:
             self._postponed.append(envelope)
         return bool(self._looked_up)
 
+    def is_about(self, id: str) -> bool:
+        """Is something seen or proved of this job, and not dealt with yet?"""
+        return id in self._seen or id in self._proving or id in self._after_removal
+
     def coming(self) -> list[Definition]:
         """Those that jobs may yet be made of."""
         seen = (definition for definition, _ in self._seen.values())
@@ -365,6 +369,13 @@ class Definitions:
         """Answer once the job has reached this revision, or is gone; with `stopping`, also when it has begun to end."""
         self.tenure.start(self._fetch, envelope, revision, stopping)
 
+    async def fetch(self, id: str) -> None:
+        """Deal with a definition as it is now."""
+        reached = self._reached_by(id)
+        if (definition := await self._prove(id)) is not None:
+            self._proved.append((id, definition, reached))
+        self.tenure.wake()
+
     async def _fetch(self, envelope: Envelope, revision: int, stopping: bool) -> None:
         # What the record says counts only against a definition that was proved since it was asked.
         reached = self._reached_by(envelope.to)
@@ -387,7 +398,7 @@ class Definitions:
     def _reached(self, id: str, revision: int, definition: Definition | None, *, stopping: bool) -> bool:
         # No record is as good as the newest: the next message makes one from the definition, proved to be current.
         record, live = self.tenure.state.jobs.get(id), self.tenure.lives.by_id.get(id)
-        if id in self._seen or id in self._proving or id in self._after_removal or (live is not None and live.loading):
+        if self.is_about(id) or (live is not None and live.loading):
             return False
         if record is None:
             return True

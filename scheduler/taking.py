@@ -180,7 +180,10 @@ class Taking:
         elif kind == Kind.TYPE:
             self._to_type(envelope)
         elif kind == Kind.SUBSCRIBE:
-            self.turns.draft.subscribed.append((envelope.to, envelope.source, commands.body_of(envelope) is True))
+            wanted = commands.body_of(envelope) is True
+            self.turns.draft.subscribed.append((envelope.to, envelope.source, wanted))
+            if wanted:
+                self.tenure.subscribing.came(envelope.to, envelope.source)
         elif kind == Kind.COMMAND:
             commands.run(self.tenure, envelope)
         elif kind == Kind.REPORT:
@@ -205,12 +208,12 @@ class Taking:
         self.lives.ready(live)
 
     def _fan_out(self, envelope: Envelope) -> None:
-        for job in self._subscribers(envelope.to):
+        for job in self.subscribers(envelope.to):
             sent = Envelope(job, envelope.body.copy(), Kind.MESSAGE, envelope.id, 0, envelope.source, topic=envelope.to)
             self.turns.draft.sends.setdefault(self.host.partition_of(job), []).append(sent)
         self.turns.draft.answer_value(envelope, None)
 
-    def _subscribers(self, topic: str) -> list[str]:
+    def subscribers(self, topic: str) -> list[str]:
         jobs = dict(self.state.subscribers.get(topic, {}))
         for changed, job, wanted in self.turns.draft.subscribed:
             if changed == topic:

@@ -36,6 +36,7 @@ from tenure.scheduler.purging import Purging
 from tenure.scheduler.running import Running
 from tenure.scheduler.sightings import Sightings
 from tenure.scheduler.stopping import Stopping
+from tenure.scheduler.subscribing import Subscribing
 from tenure.scheduler.suspicion import Suspicion
 from tenure.scheduler.sweeping import Sweeping
 from tenure.scheduler.taking import Taking
@@ -75,6 +76,7 @@ class Tenure:
         self.failing = Failing(self)
         self.dead_letters = DeadLetters(self)
         self.stopping = Stopping(self)
+        self.subscribing = Subscribing(self)
         self.purging = Purging(self)
         self.images = Imaging(journal, lambda text, error: self.host.log_error(text, error))
         self._wake = trio.Event()
@@ -188,6 +190,7 @@ class Tenure:
             if self._wake.is_set():
                 self._wake = trio.Event()
             self.definitions.reconcile()
+            self.subscribing.answer()
             if self._closing is None:
                 self.taking.take()
                 self.alarms.ring()

@@ -64,6 +64,7 @@ def schedule(
             await client.defining.schedule(type, id, given)
             if not connection.app:
                 await check_started(client, id)
+                await _wait_subscribed(client, id)
 
     _run(run)
     _done(connection, {"scheduled": id}, f"Job {id} is scheduled.")
@@ -209,6 +210,14 @@ async def check_started(client: "GridClient", id: str) -> None:
     problem = seen["stuck"] or (failure["error"] if of_start else "")
     if problem:
         raise Failed(f"Job {id} is scheduled, but does not start: {problem}. `tenure unschedule {id}` removes it.")
+
+
+async def _wait_subscribed(client: "GridClient", id: str) -> None:
+    """Which topics it has is known to nobody here; one that takes long to start is not waited for."""
+    import trio
+
+    with trio.move_on_after(FIRST_TURN_S):
+        await client.defining.subscribed(id)
 
 
 def _is_to_start(seen: dict[str, Any]) -> bool:

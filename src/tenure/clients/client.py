@@ -91,7 +91,9 @@ class Client:
     async def schedule(
         self, job_type: JobTarget, /, *, id: str, timeout_s: float | None = None, **parameters: Any
     ) -> None:
-        """Make a job. The same again is fine; raises `DuplicateJob` if the id has another definition.
+        """Make a job. The same again is fine; raises `DuplicateJob` if the id has another definition. Where its type
+        has topics, this returns when the job has subscribed: what is published to them from then on reaches it. (Not
+        waited for: one that fails as it starts, is paused, has finished, or that no node can run.)
 
         `parameters` are the first values of its fields. (`schedule_many` takes those named id or timeout_s.)
         """
