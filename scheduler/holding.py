@@ -17,24 +17,27 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from tenure.scheduler.keys import is_partition_sender
+from tenure.scheduler.credit import ROWS_MAX
+from tenure.scheduler.keys import is_partition_sender, sending_partition
 from tenure.scheduler.live import Live
 from tenure.scheduler.wire import Answer, Batch, Kind, Status
 
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
 
-__all__ = ["HARD", "HINT", "Holding"]
+__all__ = ["HARD", "HINT", "OVERFLOW", "Holding"]
 
 HARD = 8
 """So many times its limit may a mailbox hold of what was on its way when its senders were told."""
 HINT = 0
 """The number of an answer that nobody asked for. Questions are numbered from 1; older clients pass over it."""
+OVERFLOW = 64
+"""So many times, if it runs: what comes by partitions' lanes, which are never stopped, becomes dead letters then."""
 LETTERS = ""
 """No job's id: news of dead letters."""
 BURIED_S = 30.0
-"""A job whose messages became dead letters, of which there are too many, gets none for so long. The next one shows
-whether it was mended."""
+"""A job whose messages became dead letters, of which there are too many, gets none for so long, and one at a time for
+as long again: they show whether it was mended."""
 AGAIN_S = 1.0
 """Who goes on sending to a full job after so long has not heard, and is told again."""
 _encode = msgspec.msgpack.Encoder().encode
@@ -50,7 +53,8 @@ class Holding:
         self.letters_full = False
         """Are there too many dead letters?"""
         self._buried: dict[str, float] = {}
-        """Jobs that are full because their messages became dead letters, and until when."""
+        """Jobs that are full because their messages became dead letters, and until when. No time tells whether there is
+        a job of an id that had none."""
         self._told_letters: dict[bytes, float] = {}
         self._news: dict[bytes, dict[str, None]] = {}
 
@@ -59,7 +63,7 @@ class Holding:
     def filled(self, id: str, sender: bytes) -> None:
         """This sender's message was one more than a mailbox should hold."""
         told, now_s = self.full.setdefault(id, {}), trio.current_time()
-        if not is_partition_sender(sender) and now_s >= told.get(sender, float("-inf")) + AGAIN_S:
+        if now_s >= told.get(sender, float("-inf")) + AGAIN_S:
             told[sender] = now_s
             self._news.setdefault(sender, {})[id] = None
 
@@ -116,7 +120,7 @@ class Holding:
                 self._told_letters[sender] = now_s
                 self._news.setdefault(sender, {})[LETTERS] = None
         else:
-            self._buried[id] = now_s + BURIED_S
+            self._buried[id] = float("inf") if is_unknown else now_s + BURIED_S
             self.filled(id, sender)
         self.tenure.wake()  # to tell
 
@@ -136,8 +140,11 @@ class Holding:
             self.tenure.taking.let_go_on()
 
     def sweep(self) -> None:
-        """From time to time: who was refused may have been mended."""
-        self._open_buried(trio.current_time())
+        """From time to time: what was refused may have been mended."""
+        self._open_buried(trio.current_time() - BURIED_S)
+
+    def _is_on_trial(self, id: str) -> bool:
+        return self._buried.get(id, float("inf")) <= trio.current_time()
 
     def _open_buried(self, until_s: float, only: str = "") -> None:
         over = [id for id, end_s in self._buried.items() if end_s <= until_s and only in ("", id)]
@@ -149,15 +156,33 @@ class Holding:
     # -- what is said of it -----------------------------------------------------------------------
 
     def tell(self) -> None:
-        """Tell clients what has changed."""
+        """Tell senders what has changed."""
         news, self._news = self._news, {}
         answers = []
         for sender, ids in news.items():
+            if is_partition_sender(sender):
+                self._tell_partition(sending_partition(sender), list(ids))
+                continue
             hint: dict[str, Any] = {"room": [self._row(id) for id in ids if id != LETTERS]}
             if LETTERS in ids:
                 hint["letters"] = {self.tenure.partition: self._why_letters()}
             answers.append((sender, Answer(HINT, True, Raw(_encode(hint)))))
         self.tenure.courier.send([], answers)
+
+    def _tell_partition(self, partition: int, ids: list[str]) -> None:
+        credit = self.tenure.credit
+        for first in range(0, len(ids), ROWS_MAX):
+            rows = [self._row(id) | {"chain": credit.chain(id)} for id in ids[first : first + ROWS_MAX]]
+            credit.send(partition, _encode({"room": rows}))
+
+    def asked(self, id: str, sender: bytes) -> None:
+        """A partition asks whether this job takes messages again. To be followed by `tell`."""
+        live = self.tenure.lives.by_id.get(id)
+        if id not in self.full and live is not None and self.is_over(live):
+            self.full[id] = {}  # by a new owner, who had not told anybody yet
+        if id in self.full:
+            self.full[id][sender] = trio.current_time()
+        self._news.setdefault(sender, {})[id] = None
 
     def has_news(self) -> bool:
         """Is there something to tell?"""
@@ -193,16 +218,20 @@ class Holding:
         live = live or self.tenure.lives.by_id.get(id) or Live(id)
         settings, senders = self.settings, max(1, len(self.full.get(id, ())))
         slow = "it is slower than what comes in"
-        if id in self._buried:
+        if self.tenure.credit.is_parked(live):
+            slow = f"it {live.stuck}"
+        elif id in self._buried:
             slow = f"its messages become dead letters, of which partition {self.tenure.partition} has too many"
         state, why = self.refusal(live) or ("", slow)
+        is_on_trial = self._is_on_trial(id)
         return {
             "job": id,
-            "full": id in self.full,
+            "full": id in self.full and not is_on_trial,
+            "trial": is_on_trial,
             "state": state,
             "why": why,
             "waiting": len(live.queue),
-            "room": max(1, (settings.mailbox_messages_max - len(live.queue)) // senders),
+            "room": 1 if is_on_trial else max(1, (settings.mailbox_messages_max - len(live.queue)) // senders),
             "room_bytes": max(1, (settings.mailbox_bytes_max - live.mail_bytes) // senders),
         }
 

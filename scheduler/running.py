@@ -130,8 +130,8 @@ class Running:
         self._over_outbox[live.id] = live
 
     def is_parked(self, live: Live) -> bool:
-        """Does it wait for room in the outbox?"""
-        return live.id in self._over_outbox
+        """Does it wait for room, in the outbox or at another job?"""
+        return live.id in self._over_outbox or self.tenure.credit.is_parked(live)
 
     def _unpark_senders(self) -> None:
         for live in self._over_outbox.values():

@@ -40,6 +40,7 @@ class Stopping:
         """Removal is wanted: what was accepted is finished first, then `on_stop` runs."""
         if live.status == Status.STOPPING:
             return
+        self.tenure.credit.unpark(live)  # it goes, and does not wait for others
         is_stuck = live.stuck and not self.tenure.running.is_parked(live)
         was_running = live.status in (Status.RUNNING, Status.FINISHING) and not is_stuck
         live.status = Status.STOPPING

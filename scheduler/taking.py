@@ -9,6 +9,7 @@ from msgspec import Raw, msgpack
 from tenure.scheduler import commands
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.holding import HARD, OVERFLOW
 from tenure.scheduler.inlanes import InLanes, Slot
 from tenure.scheduler.journal import TenureOver
 from tenure.scheduler.keys import is_partition_sender
@@ -170,7 +171,10 @@ class Taking:
                 return
             live.queue.append(envelope)
             if len(live.queue) >= self._mailbox_messages_max or live.mail_bytes >= self._mailbox_bytes_max:
-                self.holding.filled(live.id, envelope.slot[:8])
+                if self._overflows(live, envelope):
+                    return
+                if not envelope.topic:
+                    self.holding.filled(live.id, envelope.slot[:8])
             self.lives.readied[live.id] = live
             self.turns.draft.uncarried[live.id] = live
         elif kind == Kind.STATE:
@@ -186,10 +190,26 @@ class Taking:
                 self.tenure.subscribing.came(envelope.to, envelope.source)
         elif kind == Kind.COMMAND:
             commands.run(self.tenure, envelope)
+        elif kind == Kind.CREDIT:
+            self.tenure.credit.hear(envelope)
         elif kind == Kind.REPORT:
             self.tenure.supervisor.hear(envelope)
         else:
             self.tenure.dead_letters.bury(envelope, "Undecodable", f"no such kind of message: {kind}")
+
+    def _overflows(self, live: Live, envelope: Envelope) -> bool:
+        """Was this too much by far? Clients are stopped before they send more (see `holding`), partitions can't be; nor
+        is a broadcast, or who publishes to a topic. A job that runs will get to it: what its senders had on their way
+        while nobody owned it is no reason to refuse anything."""
+        can_be_stopped = not envelope.topic and not is_partition_sender(envelope.slot[:8])
+        if can_be_stopped or not self.holding.is_over(live, HARD):
+            return False
+        if self.holding.refusal(live) is None and not self.holding.is_over(live, OVERFLOW):
+            return False
+        live.queue.pop()
+        envelope.topic = ""  # it is kept, also where it was for all subscribers of a topic
+        self.tenure.dead_letters.bury(envelope, "MailboxFull", f"{len(live.queue)} messages wait for this job")
+        return True
 
     def _refuse(self, live: Live, envelope: Envelope) -> None:
         envelope.topic = ""  # it is kept, also where it was for all subscribers of a topic

@@ -17,6 +17,7 @@ from tenure.scheduler.activities_supervisor import Supervisor
 from tenure.scheduler.alarms import Alarms
 from tenure.scheduler.bulkhead import Pauses
 from tenure.scheduler.courier import Courier
+from tenure.scheduler.credit import Credit
 from tenure.scheduler.cutting import Cutting
 from tenure.scheduler.dead_letters import DeadLetters
 from tenure.scheduler.definitions import Definitions
@@ -56,11 +57,12 @@ class Tenure:
         self.host, self.journal = host, journal
         self.settings, self.partition = host.settings, journal.partition
         self.state = journal.state
+        self.holding = Holding(self)
+        self.credit = Credit(self)
         self.suspicion = Suspicion(self)
         self.turns: Turns = Turns(self)
         self.inlanes: InLanes = InLanes(self.state.cursors, self.state.watermark, host.incarnation)
         self.lives = Lives(self)
-        self.holding = Holding(self)
         self.taking: Taking = Taking(self)
         self.alarms = Alarms(self)
         self.tombstones = Tombstones(self)

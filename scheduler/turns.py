@@ -27,6 +27,7 @@ from tenure.scheduler.turnid import set_by, turn_id
 from tenure.scheduler.wire import EMPTY, UNSTORABLE, Answer, Envelope, Kind
 
 if TYPE_CHECKING:
+    from tenure.scheduler.credit import Credit
     from tenure.scheduler.suspicion import Suspicion
     from tenure.scheduler.tenure import Tenure
 
@@ -66,6 +67,7 @@ class Turns:
         self.partition, self.state = tenure.partition, tenure.state
         self.partition_count = tenure.host.grid.partition_count
         self.now_ms = tenure.host.now_ms
+        self.credit: Credit = tenure.credit
         self.draft = Draft()
         """What is done now goes in here."""
         self.in_flight: Draft | None = None
@@ -255,6 +257,8 @@ class Turns:
             )
             self.host.report(f"job {live.id!r} is parked: {live.stuck}")
             self.tenure.running.park_sender(live)
+            return
+        if ctx._sends is not None and self.credit.full and self.credit.parks(live, envelope, ctx._sends):
             return
         draft = self.draft
         if envelope.reply or envelope.id:

@@ -91,6 +91,8 @@ class Kind:
     """What the process of an activity says of itself (see `activities_wire.Report`); answered with a verdict."""
     ACTIVITY = 12
     """Something has become of an activity: for the job's `on_activity`."""
+    CREDIT = 13
+    """From one partition to another: which jobs take no more (see `credit`). Older versions pass over it."""
 
 
 class Envelope(Struct, array_like=True, gc=False):
