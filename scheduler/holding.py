@@ -171,6 +171,8 @@ class Holding:
 
     def _tell_partition(self, partition: int, ids: list[str]) -> None:
         credit = self.tenure.credit
+        if partition >= self.tenure.host.grid.partition_count:
+            return  # whoever wrote that slot is no partition of ours
         for first in range(0, len(ids), ROWS_MAX):
             rows = [self._row(id) | {"chain": credit.chain(id)} for id in ids[first : first + ROWS_MAX]]
             credit.send(partition, _encode({"room": rows}))
