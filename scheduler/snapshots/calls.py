@@ -95,10 +95,23 @@ def exported(url: str, name: str = "") -> AsyncIterator[dict[str, Any]]:
 
 
 async def restore(
-    client: "GridClient", url: str, *, name: str = "", replace: bool = False, answer_s: float | None = None
+    client: "GridClient",
+    url: str,
+    *,
+    name: str = "",
+    replace: bool = False,
+    keep_dead_letters: bool = True,
+    resume_snapshots: bool = False,
+    answer_s: float | None = None,
 ) -> dict[str, Any]:
     """See `Client.restore`."""
-    options = RestoreOptions(name=name, replace=replace, answer_s=math.inf if answer_s is None else answer_s)
+    options = RestoreOptions(
+        name=name,
+        replace=replace,
+        answer_s=math.inf if answer_s is None else answer_s,
+        keep_dead_letters=keep_dead_letters,
+        resume_snapshots=resume_snapshots,
+    )
     return msgspec.structs.asdict(await restore_snapshot(client.grid, open_store(url), client.now_ms, options))
 
 

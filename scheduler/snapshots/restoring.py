@@ -33,6 +33,7 @@ from tenure.scheduler.snapshots.claim import Claim
 from tenure.scheduler.snapshots.errors import NotRestorable, SnapshotDamaged, StoreFailed, UnknownSnapshot, one_of_them
 from tenure.scheduler.snapshots.form import Manifest, RestoreNote, note_path
 from tenure.scheduler.snapshots.founding import Founding
+from tenure.scheduler.snapshots.kept import letters_there, merged, resume, schedules_in
 from tenure.scheduler.snapshots.rehash import Rehash, Restored, type_of
 from tenure.scheduler.snapshots.stores import Store
 from tenure.scheduler.watermark import announce
@@ -62,6 +63,11 @@ class RestoreOptions:
     """About so much is held at once; a larger snapshot is read several times."""
     answer_s: float = math.inf
     """How long members may take to say what is there. What was begun later goes on for as long as it takes."""
+    keep_dead_letters: bool = True
+    """Those of the cluster that is replaced stay, beside the snapshot's own."""
+    resume_snapshots: bool = False
+    """Schedules of snapshots go on also where another cluster is restored than the one that was here. (Where it is
+    that one, they do anyway.)"""
 
 
 class RestoreResult(Struct, frozen=True):
@@ -73,6 +79,14 @@ class RestoreResult(Struct, frozen=True):
     formation: str
     partition_count: int
     duration_s: float
+    letters_kept: int = 0
+    """Dead letters of the cluster that was here."""
+    letters_unread: tuple[int, ...] = ()
+    """Partitions whose dead letters could not be read: they were lost, or damaged."""
+    snapshots_resumed: tuple[str, ...] = ()
+    """Jobs that take snapshots every so often, and go on."""
+    snapshots_stopped: tuple[str, ...] = ()
+    """And those that take no more: snapshots are to be scheduled anew."""
 
 
 async def restore_snapshot(
@@ -96,7 +110,11 @@ class _Restorer:
         self.settings = NodeSettings()
         self.random = Random(self.formation)
         self.watermark = self.generations = 0
-        self.jobs = 0
+        self.jobs = self.letters_kept = 0
+        self.letters_unread: list[int] = []
+        self.resumed: list[str] = []
+        self.stopped: list[str] = []
+        self._resumes = options.resume_snapshots
         self._serial = 0
 
     async def run(self) -> RestoreResult:
@@ -105,6 +123,9 @@ class _Restorer:
         elapsed = Elapsed(self.now_ms)
         claim = Claim(self.grid, self.formation, replaces_jobs=self.options.replace, now_s=elapsed.now_s)
         await self._look(claim)
+        if (there := claim.there) is not None:
+            # What is here may have been made of that one, by a restore that went well or was interrupted.
+            self._resumes |= self.manifest.formation in (there.formation, there.replaces)
         note = await self._note(claim.there)
         incarnation = note.incarnation
         await self._check_kept()
@@ -134,6 +155,10 @@ class _Restorer:
             self.formation,
             self.grid.partition_count,
             round(trio.current_time() - began_s, 3),
+            self.letters_kept,
+            tuple(sorted(self.letters_unread)),
+            tuple(sorted(self.resumed)),
+            tuple(sorted(self.stopped)),
         )
 
     # -- before anything is changed ---------------------------------------------------------------
@@ -243,6 +268,9 @@ class _Restorer:
             hold=hold,
         )
         await founding.fence(self.now_ms())
+        if self.options.keep_dead_letters:
+            await self._keep_letters(partition, restored)
+        self._mind_schedules(restored)
         await founding.clear(Map.INBOX)
         definitions = {id.encode(): definition for id, definition in restored.definitions.items()}
         await founding.clear(Map.JOBS, definitions)
@@ -250,6 +278,24 @@ class _Restorer:
         await self._announce(founding)
         await founding.found(restored.state(self.watermark, self.generations), self.formation, incarnation)
         self.jobs += len(restored.jobs)
+
+    async def _keep_letters(self, partition: int, restored: Restored) -> None:
+        there = await letters_there(self.grid, partition, self.random, self._new_id)
+        if there is None:
+            self.letters_unread.append(partition)
+            return
+        kept = merged(restored.dead, there)
+        self.letters_kept += len(kept) - len(restored.dead)
+        restored.dead = kept
+
+    def _mind_schedules(self, restored: Restored) -> None:
+        for id in schedules_in(restored.jobs):
+            resumed = resume(restored.jobs[id], self.formation) if self._resumes else None
+            if resumed is None:
+                self.stopped.append(id)
+            else:
+                restored.jobs[id] = resumed
+                self.resumed.append(id)
 
     async def _write_definitions(self, founding: Founding, definitions: dict[bytes, bytes]) -> None:
         group: dict[bytes, bytes] = {}

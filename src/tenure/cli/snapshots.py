@@ -99,6 +99,8 @@ def restore(
     *,
     name: str = "",
     replace: Flag = False,
+    keep_dead_letters: bool = True,
+    resume_snapshots: Flag = False,
     connection: Connection = USUAL_CONNECTION,
 ) -> int:
     """Restore a snapshot into this cluster, of whatever size and partition count. It takes as long as it takes;
@@ -112,6 +114,11 @@ def restore(
         Which one; the newest, if none is given.
     replace
         Also where there are jobs: they are gone then.
+    keep_dead_letters
+        Keep those of the cluster that is replaced, beside those of the snapshot.
+    resume_snapshots
+        Let schedules of snapshots go on also if it was another cluster that was snapshotted. That one may still be
+        alive, and write to the same place.
     """
     where = location(url)
 
@@ -122,7 +129,13 @@ def restore(
         from tenure.scheduler.snapshots.restoring import RestoreOptions, restore_snapshot
         from tenure.scheduler.snapshots.stores import open_store
 
-        options = RestoreOptions(name=name, replace=replace, answer_s=connection.timeout)
+        options = RestoreOptions(
+            name=name,
+            replace=replace,
+            answer_s=connection.timeout,
+            keep_dead_letters=keep_dead_letters,
+            resume_snapshots=resume_snapshots,
+        )
         async with connected_grid(connection) as grid:
             result = await restore_snapshot(grid, open_store(where), wall_clock_ms, options)
         return msgspec.structs.asdict(result)
@@ -136,7 +149,23 @@ def restore(
             f"{restored['partition_count']} partitions, in {restored['duration_s']:.1f} s. "
             "Nodes that run go on with it; start others."
         )
+        _tell_what_follows(restored)
     return Exit.DONE
+
+
+def _tell_what_follows(restored: dict[str, Any]) -> None:
+    if count := restored["letters_kept"]:
+        say(f"{counted(count, 'dead letter')} of the cluster that was here were kept: see `tenure dead-letters`.")
+    if unread := restored["letters_unread"]:
+        some = ", ".join(map(str, unread[:5])) + (", …" if len(unread) > 5 else "")
+        say(f"Partitions {some} could not be read: what dead letters they had is lost.")
+    for id in restored["snapshots_resumed"]:
+        say(f"Snapshots go on as they were scheduled: {id.partition(' ')[2]}.")
+    for id in restored["snapshots_stopped"]:
+        say(
+            f"NO SNAPSHOTS ARE TAKEN to {id.partition(' ')[2]} any more: the cluster that was snapshotted may still "
+            "write there. Schedule them anew: `tenure snapshot URL --every …`; or restore with --resume-snapshots."
+        )
 
 
 # -- looking at them ------------------------------------------------------------------------------

@@ -442,13 +442,26 @@ class Client:
         return await self._home.run(operations.export_snapshot, url, to, name)
 
     async def restore(
-        self, url: str, *, name: str = "", replace: bool = False, timeout_s: float | None = None
+        self,
+        url: str,
+        *,
+        name: str = "",
+        replace: bool = False,
+        keep_dead_letters: bool = True,
+        resume_snapshots: bool = False,
+        timeout_s: float | None = None,
     ) -> Restored:
         """Restore a snapshot (the newest, unless named) into this cluster, of whatever size and partition count.
 
         Where there are jobs, this is refused unless they are to be replaced. Nodes that run go on with what was
         restored. If it is interrupted when it has begun to write, nodes keep out until it is run again.
 
+        Dead letters of the cluster that is replaced are kept, unless told otherwise. Schedules of snapshots go on
+        where that is the cluster that was snapshotted; elsewhere they stop, as it may still write to the same place,
+        unless they are to be resumed. The result names both.
+
         Members that don't say what is there are waited for, `timeout_s` at most; what follows takes as long as it does.
         """
-        return await self._home.run(operations.restore, url, name, replace, timeout_s)
+        return await self._home.run(
+            operations.restore, url, name, replace, keep_dead_letters, resume_snapshots, timeout_s
+        )

@@ -191,8 +191,27 @@ async def export_snapshot(client: GridClient, url: str, to: str | PathLike[str],
     return count
 
 
-async def restore(client: GridClient, url: str, name: str, replace: bool, timeout_s: float | None) -> Restored:
-    return cast(Restored, await _calls().restore(client, url, name=name, replace=replace, answer_s=timeout_s))
+async def restore(
+    client: GridClient,
+    url: str,
+    name: str,
+    replace: bool,
+    keep_dead_letters: bool,
+    resume_snapshots: bool,
+    timeout_s: float | None,
+) -> Restored:
+    return cast(
+        Restored,
+        await _calls().restore(
+            client,
+            url,
+            name=name,
+            replace=replace,
+            keep_dead_letters=keep_dead_letters,
+            resume_snapshots=resume_snapshots,
+            answer_s=timeout_s,
+        ),
+    )
 
 
 def _calls() -> ModuleType:

@@ -296,3 +296,11 @@ class Restored(TypedDict):
     formation: str
     partition_count: int
     duration_s: float
+    letters_kept: int
+    """Dead letters of the cluster that was there before, beside those of the snapshot."""
+    letters_unread: tuple[int, ...]
+    """Partitions whose dead letters could not be read: they were lost, or damaged."""
+    snapshots_resumed: tuple[str, ...]
+    """The jobs that take snapshots every so often, and go on."""
+    snapshots_stopped: tuple[str, ...]
+    """Those that take no more: schedule snapshots anew."""
