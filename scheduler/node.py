@@ -257,17 +257,19 @@ class Node:
     async def _settle_assignment(self) -> None:
         stored = await self.grid.get(Map.NODES, 0, ASSIGNMENT)
         found = self._read_assignment(stored) if stored is not None else None
-        is_damaged = stored is not None and found is None
-        if found is not None and found.version >= self.assignment.version:
+        # It is damaged; or what we follow has gone with the member that alone had it, and others never saw it.
+        is_lost = found is None if stored is not None else self.assignment.version > 0
+        is_lost |= found is not None and found.version < self.assignment.version
+        if found is not None and not is_lost:
             if found.version > self.assignment.version == self._published:
                 self._overruled_s = trio.current_time()
             self.assignment = found
         self._watch_data()
         owners = assign(self.assignment.owners, self.grid.ownership(), self.nodes.values())
-        if (owners == self.assignment.owners and not is_damaged) or not any(owners):
+        if (owners == self.assignment.owners and not is_lost) or not any(owners):
             self._disagreed = 0
             return
-        if not is_damaged and self._can_wait(owners):
+        if not is_lost and self._can_wait(owners):
             return
         # One node at a time speaks, so that different views don't fight; if it stays silent, others do.
         self._disagreed += 1

@@ -125,6 +125,8 @@ class OutLane:
 
         `now_s`: before the watermark was asked for.
         """
+        if self.last_lane and formation != self.formation and (self.formation or incarnation > 1):
+            self.after = (0, 0)  # where our last lane ended is nothing to the cluster that was restored since
         self.formation, self.incarnation = formation, incarnation
         self.lane = self.last_lane = max(wall_ms, watermark + 1, self.last_lane + 1)
         self.begun_s, self.n = now_s, 0

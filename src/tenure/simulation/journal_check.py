@@ -30,8 +30,8 @@ class JournalCheck(Watcher):
         self._before: dict[int, list[dict[str, str]]] = {}
         """partition -> the logs that ended when a snapshot was restored: what was acknowledged in each"""
         self._fences: set[str] = set()
-        self._fenced_at: dict[int, str] = {}
-        """partition -> the opening that the log of now begins with, if that of before was fenced off"""
+        self._fenced_at: dict[int, tuple[str, int]] = {}
+        """partition -> the opening that the log of now begins with, if that of before was fenced off, and its slot"""
         self.largest_bytes = 0
         self.owners: dict[int, str] = {}
         """partition -> who wrote the newest opening"""
@@ -67,13 +67,19 @@ class JournalCheck(Watcher):
             # is restored, one that follows nothing fences off all that was: another log begins.
             if not record.after and partition in self._acknowledged:
                 self._before.setdefault(partition, []).append(self._acknowledged.pop(partition))
-                self._fenced_at[partition] = record.id
+                self._fenced_at[partition] = record.id, int.from_bytes(key, "big")
                 self._fences.add(record.id)
             return
-        self._acknowledged.setdefault(partition, {})[record.id] = writer
+        self._log_of(partition, int.from_bytes(key, "big"))[record.id] = writer
         if self._trace.detailed:
             slot = f"{partition}.{int.from_bytes(key, 'big')}"
             self._trace.tell(writer, f"is told that {record.id} is committed, in slot {slot}")
+
+    def _log_of(self, partition: int, slot: int) -> dict[str, str]:
+        """What was acknowledged of the log that has this slot: of what is before a fence, its writer may hear late."""
+        if partition in self._before and slot < self._fenced_at[partition][1]:
+            return self._before[partition][-1]
+        return self._acknowledged.setdefault(partition, {})
 
     def _decode(self, partition: int, key: bytes, value: bytes) -> Record | None:
         try:
@@ -95,10 +101,10 @@ class JournalCheck(Watcher):
         for partition, acknowledged in self._acknowledged.items():
             chain = self._judge_log(partition, acknowledged, found)
             fence = self._fenced_at.get(partition)
-            if fence is not None and fence not in chain:
+            if fence is not None and fence[0] not in chain:
                 found.wrong.append(
-                    f"partition {partition}: a snapshot was restored behind opening {fence}, and the log that goes on "
-                    f"is another one: {', '.join(list(chain)[:5])}"
+                    f"partition {partition}: a snapshot was restored behind opening {fence[0]}, and the log that "
+                    f"goes on is another one: {', '.join(list(chain)[:5])}"
                 )
         return found
 

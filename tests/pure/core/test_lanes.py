@@ -166,6 +166,31 @@ def test_what_was_never_tried_moves_to_the_next_lane_which_says_where_the_last_o
     assert step(lane, 60.0).value == batch(2, 3, after=(1000, 1)), "a lane that stored nothing is no link"
 
 
+@pytest.mark.parametrize(
+    ("was", "incarnation_was", "now", "incarnation", "follows"),
+    [
+        ("one", 1, "one", 1, (1000, 1)),
+        ("one", 1, "two", 2, (0, 0)),
+        ("", 0, "one", 1, (1000, 1)),
+        ("", 0, "two", 2, (0, 0)),
+    ],
+)
+def test_a_lane_that_was_left_in_time_is_no_link_to_one_in_a_cluster_that_was_restored_since(
+    was: str, incarnation_was: int, now: str, incarnation: int, follows: tuple[int, int]
+) -> None:
+    """Nobody there knows where it ended: what is acknowledged in the next one would never be taken."""
+    lane = out_lane()
+    add(lane, 1)
+    lane.begun(0, 1000, 0.0, was, incarnation_was)
+    step(lane)
+    lane.stored(1.0)
+    add(lane, 2)
+    assert step(lane, LIFETIME_S).action is Action.BEGIN, "the old one was left as it was old"
+    lane.begun(0, 2000, LIFETIME_S, now, incarnation)
+    written = decode(step(lane, LIFETIME_S).value, Batch)
+    assert (written.after_lane, written.after_n) == follows
+
+
 def test_what_a_caller_withdraws_is_not_written_unless_it_was_tried() -> None:
     lane = begun(out_lane(batch_messages_max=1))
     ticket = add(lane, 1, 2)

@@ -40,12 +40,9 @@ OTHERS: tuple[type[Workload], ...] = (
 """Few messages, each with more to it."""
 SAVING: tuple[type[Workload], ...] = (Backups,)
 """Beside the others in some seeds: they look at what is kept outside of the cluster."""
-SPECIAL: tuple[type[Workload], ...] = (Comebacks, Newborns)
+SPECIAL: tuple[type[Workload], ...] = (Abandoned, Beside, Comebacks, Newborns, Restoring)
 """Instead of the bulk, in some seeds: they bring settings and hazards of their own."""
 NOT_YET: dict[type[Workload], str] = {
-    Abandoned: "changes of definitions are acted upon before they are proved",
-    Beside: "a full mailbox holds up all that its client sends to the partition",
     Heavy: "nothing bounds a record",
-    Restoring: "the fence of a restore is none where a journal was cleared",
 }
 """Drawn by no seed until what they find is mended; by name (`--workload`) they can be run."""
