@@ -90,6 +90,8 @@ class NodeInfo(Struct, frozen=True):
     """Threads of blocking turns that were given up, and that still run (see `threads`)."""
     names: bool = False
     """Does it call turns by the cluster that they are of (see `turnid`)? Versions before that can't."""
+    clock_ms: int = 0
+    """What its clock showed. 0: its version does not say."""
 
     heartbeat_s: float = 0.2
     """How often it says so."""

@@ -1,13 +1,13 @@
 """What a client looks up, and what it asks of those who have it: jobs, nodes, partitions, dead letters."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.deadline import deadline
-from tenure.scheduler.errors import UnknownJob
+from tenure.scheduler.errors import PartitionLost, TenureError, UnknownJob
 from tenure.scheduler.grid.port import GridError
 from tenure.scheduler.keys import checked_address, partition_of
 from tenure.scheduler.nodes_seen import said_nodes
@@ -70,16 +70,32 @@ class Directory:
         partition = partition_of(checked_address(id), self.client.partition_count)
         return await self.client.command(partition, id, arguments, deadline_s=deadline_s, once=once)
 
-    async def every_partition(self, arguments: dict[str, Any], *, deadline_s: float | None = None) -> list[Any]:
-        """Ask all partitions the same; raises `NotDone` if one does not answer."""
+    async def every_partition(
+        self,
+        arguments: dict[str, Any],
+        *,
+        deadline_s: float | None = None,
+        only: Collection[int] | None = None,
+        silent: dict[int, TenureError] | None = None,
+    ) -> list[Any]:
+        """Ask all partitions (or `only` these) the same; raises `NotDone` if one does not answer. With `silent`, those
+        that don't go in there with the reason, and their answers are None."""
         answers: list[Any] = [None] * self.client.partition_count
+        lost = set() if silent is None else await self.lost_partitions()
 
         async def ask(partition: int) -> None:
-            answers[partition] = await self.client.command(partition, "", arguments, deadline_s=deadline_s)
+            try:
+                if partition in lost:
+                    raise PartitionLost(f"partition {partition} is lost, as all copies of its data were")
+                answers[partition] = await self.client.command(partition, "", arguments, deadline_s=deadline_s)
+            except TenureError as error:
+                if silent is None:
+                    raise
+                silent[partition] = error
 
         try:
             async with trio.open_nursery() as nursery:
-                for partition in range(self.client.partition_count):
+                for partition in range(self.client.partition_count) if only is None else only:
                     nursery.start_soon(ask, partition)
         except BaseExceptionGroup as group:
             first: BaseException = group
@@ -88,21 +104,42 @@ class Directory:
             raise first from None
         return answers
 
-    async def jobs(self, *, deadline_s: float | None = None) -> list[dict[str, Any]]:
-        """Every job, by id."""
-        found = await self._all_pages("jobs", "jobs", "id", deadline_s)
-        return sorted(found, key=lambda job: str(job["id"]))
+    async def jobs(
+        self,
+        *,
+        deadline_s: float | None = None,
+        only: Collection[int] | None = None,
+        silent: dict[int, TenureError] | None = None,
+        limit: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Every job, by id: of `only` these partitions; those that don't answer in `silent`, with the reason; the first
+        `limit` of them, if one is given."""
+        found = await self._all_pages("jobs", "jobs", "id", deadline_s, only=only, silent=silent, limit=limit)
+        return sorted(found, key=lambda job: str(job["id"]))[:limit]
 
-    async def _all_pages(self, op: str, rows: str, key: str, deadline_s: float | None) -> list[dict[str, Any]]:
-        """What all partitions list; each page goes on behind the last row's key."""
+    async def _all_pages(
+        self,
+        op: str,
+        rows: str,
+        key: str,
+        deadline_s: float | None,
+        *,
+        only: Collection[int] | None = None,
+        silent: dict[int, TenureError] | None = None,
+        limit: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """What all partitions list; each page goes on behind the last row's key. No more than `limit` of each."""
         found: list[dict[str, Any]] = []
-        for partition, first in enumerate(await self.every_partition({"op": op}, deadline_s=deadline_s)):
-            page = first
-            found += page[rows]
-            while page["more"]:
+        first_page = {"op": op} if limit is None else {"op": op, "limit": limit}
+        answers = await self.every_partition(first_page, deadline_s=deadline_s, only=only, silent=silent)
+        for partition, first in enumerate(answers):
+            page, before = first, len(found)
+            while page is not None:
+                found += page[rows]
+                if not page["more"] or (limit is not None and len(found) - before >= limit):
+                    break
                 arguments = {"op": op, "after": page[rows][-1][key]}
                 page = await self.client.command(partition, "", arguments, deadline_s=deadline_s)
-                found += page[rows]
         return found
 
     async def partitions(self, *, deadline_s: float | None = None) -> list[dict[str, Any]]:

@@ -25,8 +25,8 @@ LATENESS_TOLD = 2
 UNSEEN_BEATS = 3
 """Between two looks others are silent for so many beats at most. What kept us from looking, such as an outage of the
 member that holds the map, kept them from beating, too."""
-FORGET_AFTER = 4
-"""A heart that stood still for so many times `gone_after_s` is no longer listed; it may come back."""
+LISTED_S = 60.0
+"""A heart that stood still for so long is no longer listed; it may come back."""
 
 
 class Neighbours(Protocol):
@@ -117,7 +117,7 @@ class Lookout:
                 silent.append(id)
             elif now_s - since_s < patience_s:
                 live[id] = info
-            elif now_s - since_s >= FORGET_AFTER * patience_s:
+            elif now_s - since_s >= max(LISTED_S, patience_s):
                 silent.append(id)
         for id in self._beats.keys() - nodes.keys():
             del self._beats[id]  # it has left

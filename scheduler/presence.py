@@ -89,6 +89,7 @@ class Presence:
             heartbeat_s=self.settings.heartbeat_s,
             version=self.host.version,
             parked=self.node.bulkhead.shown(),
+            clock_ms=self.host.now_ms(),
             threads_lost=len(self.host.threads.lost),
             place=next((launcher.place for launcher in self.host.launchers.values()), ""),
             unfit=tuple(self.host.unfit),

@@ -40,6 +40,10 @@ class ScheduledSnapshots(Job):
     """Why older ones stay that were not to be kept; empty: nothing was in the way."""
     stopped: str = ""
     """Why it takes no more."""
+    since_ms: int = 0
+    """When it was told to."""
+    last_ms: int = 0
+    """When the last one was taken."""
 
     def on_message(self, ctx: "Context", message: dict[str, Any]) -> None:
         wish = float(message["every_s"]), int(message["keep"]), float(message.get("within_s", 0.0))
@@ -47,6 +51,7 @@ class ScheduledSnapshots(Job):
         self.every_s, self.keep, self.within_s = wish
         if is_news:
             self.formation, self.stopped, self.error = _host(ctx).formation, "", ""
+            self.since_ms = _host(ctx).now_ms()
             ctx.wake_in(0)
 
     async def on_timeout(self, ctx: "Context") -> None:
@@ -73,6 +78,7 @@ class ScheduledSnapshots(Job):
         if self.not_deleted:
             host.report(f"snapshot {manifest.name} was taken to {self.url}; older ones stay: {self.not_deleted}")
         self.taken += 1
+        self.last_ms = host.now_ms()
         self.last, self.last_jobs, self.error = manifest.name, manifest.jobs, ""
         self.last_written_bytes, self.last_duration_s = manifest.written_bytes, manifest.duration_s
         ctx.wake_in(max(0.0, self.every_s - (host.now_ms() - began_ms) / 1000))

@@ -1,6 +1,7 @@
 """What the doctor says of clusters that lack something: each thing by itself, and beside what else was found."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tenure.scheduler.grid.memory import MemoryGrid
 from tenure.scheduler.grid.port import Map, Unknown
 from tenure.scheduler.jobtype import JobType, Registry, registry
 from tenure.scheduler.keys import HEAD, journal_key, partition_of
+from tenure.scheduler.snapshots import schedule
 from tenure.scheduler.snapshots.claim import Claim
 from tenure.scheduler.snapshots.form import Manifest
 from tenure.testing import Cluster
@@ -31,7 +33,11 @@ class Broken(tenure.Job):
 
 
 OTHERS = Registry(*registry)
-TYPES = Registry(*OTHERS, JobType("examined-broken", Broken, retry=tenure.Retry(attempts_max=1)))
+TYPES = Registry(
+    *OTHERS,
+    JobType("examined-broken", Broken, retry=tenure.Retry(attempts_max=1)),
+    JobType("examined-clumsy", Broken),
+)
 pytestmark = pytest.mark.tenure(nodes=2, members=2, partitions=PARTITIONS, app=TYPES)
 
 
@@ -46,11 +52,11 @@ Examine = Callable[[], Awaitable[dict[str, Verdict]]]
 
 
 @pytest.fixture
-def examine(grid: MemoryGrid) -> Examine:
+def examine(grid: MemoryGrid, cluster: Cluster) -> Examine:
     """The verdicts, by what they are about."""
 
     async def look() -> dict[str, Verdict]:
-        verdicts = await examine_grid(grid, timeout_s=3)
+        verdicts = await examine_grid(grid, timeout_s=3, now_ms=backend_of(cluster).now_ms)
         found = {verdict.about: verdict for verdict in verdicts}
         assert len(found) == len(verdicts)
         assert all(bool(verdict.next_step) == (verdict.standard is not GOOD) for verdict in verdicts)
@@ -59,7 +65,7 @@ def examine(grid: MemoryGrid) -> Examine:
     return look
 
 
-ALL = {"writes", "data", "nodes", "job types", "owners", "jobs", "dead letters"}
+ALL = {"writes", "data", "nodes", "job types", "clocks", "owners", "jobs", "snapshots", "dead letters"}
 
 
 async def test_nothing_is_wrong(examine: Examine, client: tenure.Client) -> None:
@@ -102,7 +108,6 @@ async def test_lost_partitions(examine: Examine, cluster: Cluster) -> None:
     assert found["owners"].standard is BAD
     assert "are lost" in found["owners"].finding
     assert "Restore a snapshot" in found["owners"].next_step
-    assert "jobs" not in found
 
 
 async def test_a_parked_partition(examine: Examine, cluster: Cluster, client: tenure.Client, grid: MemoryGrid) -> None:
@@ -147,8 +152,126 @@ async def test_failed_and_stuck_jobs(examine: Examine, cluster: Cluster, client:
     await trio.sleep(5)
     jobs = (await examine())["jobs"]
     assert jobs.standard is WARNING
-    assert "1 have failed: broken" in jobs.finding
-    assert "1 are stuck: stranger" in jobs.finding
+    assert "1 has failed: broken" in jobs.finding
+    assert "1 is stuck: stranger" in jobs.finding
+
+
+async def test_jobs_that_are_tried_again(examine: Examine, client: tenure.Client) -> None:
+    for id in ("a", "b"):
+        await client.schedule("examined-clumsy", id=id)
+        await client.publish(id, 1)
+    await trio.sleep(60)
+    jobs = (await examine())["jobs"]
+    assert (jobs.standard, jobs.finding) == (WARNING, "2 are tried again after failures: a, b")
+    assert "`tenure jobs state=retrying`" in jobs.next_step
+
+
+@pytest.mark.tenure(backups=0)
+async def test_a_lost_partition_hides_nothing_of_the_others(
+    examine: Examine, cluster: Cluster, client: tenure.Client
+) -> None:
+    await client.schedule_many([(Counter, f"c{n}", {}) for n in range(20)])
+    await client.publish_many([(f"c{n}", {"n": 1}) for n in range(20)])
+    await trio.sleep(1)
+    await cluster.kill_member(1)
+    await trio.sleep(10)
+    found = await examine()
+    assert "are lost" in found["owners"].finding
+    assert 0 < int(found["jobs"].finding.partition(",")[0]) < 20
+    core: Any = client._home._value
+    silent: dict[int, tenure.TenureError] = {}
+    began_s = trio.current_time()
+    rows = await core.directory.jobs(silent=silent)
+    assert trio.current_time() - began_s < 5
+    assert {type(error) for error in silent.values()} == {tenure.PartitionLost}
+    assert {partition_of(job["id"], PARTITIONS) for job in rows}.isdisjoint(silent)
+    healthy = rows[0]["id"]
+    assert [job["id"] for job in await client.jobs(healthy)] == [healthy]
+
+
+async def test_clocks_that_differ(
+    examine: Examine, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = backend_of(cluster)._nodes[1].node.host
+    right = host.now_ms
+    for ahead_s, finding, standard in (
+        (7200, "node node-1 is 2 h ahead", BAD),
+        (-7200, "node node-1 is 2 h behind", BAD),
+        (5, "node node-1 is 5 s ahead", WARNING),
+        (1, "", GOOD),
+    ):
+        monkeypatch.setattr(host, "now_ms", lambda by_s=ahead_s: right() + 1000 * by_s)
+        await trio.sleep(1)
+        clocks = (await examine())["clocks"]
+        assert clocks.standard is standard
+        assert finding in clocks.finding
+
+
+async def test_a_node_that_has_fallen_silent_is_listed_for_a_minute(examine: Examine, cluster: Cluster) -> None:
+    await cluster.add_node()
+    await cluster.kill(2)
+    await trio.sleep(45)
+    found = await examine()
+    assert found["silent nodes"].standard is WARNING
+    assert "nothing is heard of node-2" in found["silent nodes"].finding
+    assert found["nodes"].finding.startswith("2: ")
+    await trio.sleep(30)
+    assert "silent nodes" not in await examine()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return str(tmp_path / "place")
+
+
+async def test_scheduled_snapshots_that_come(examine: Examine, client: tenure.Client, place: str) -> None:
+    await client.schedule_snapshots(place, every_s=60)
+    for _ in range(5):
+        await trio.sleep(60)
+        snapshots = (await examine())["snapshots"]
+        assert (snapshots.standard, snapshots.finding) == (GOOD, "1 scheduled, and they come")
+
+
+async def test_scheduled_snapshots_that_fail(
+    examine: Examine, client: tenure.Client, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.schedule_snapshots(place, every_s=300, within_s=60)
+    await trio.sleep(100)
+
+    async def fails(*_: Any, **__: Any) -> Any:
+        raise tenure.SnapshotFailed("no room")
+
+    monkeypatch.setattr(schedule, "take_snapshot", fails)
+    await trio.sleep(300)
+    snapshots = (await examine())["snapshots"]
+    assert snapshots.standard is WARNING
+    assert snapshots.finding == f"the last try to {place} failed: SnapshotFailed: no room"
+    await trio.sleep(500)
+    snapshots = (await examine())["snapshots"]
+    assert snapshots.standard is BAD
+    assert f"those to {place} are overdue: the last was taken " in snapshots.finding
+    assert "min ago (SnapshotFailed: no room)" in snapshots.finding
+
+
+async def test_scheduled_snapshots_that_nobody_takes(examine: Examine, client: tenure.Client, place: str) -> None:
+    job = await client.schedule_snapshots(place, every_s=60)
+    await trio.sleep(60)
+    await client.pause(job)
+    snapshots = (await examine())["snapshots"]
+    assert (snapshots.standard, snapshots.finding) == (BAD, f"those to {place} do not run: the job is paused")
+
+
+async def test_scheduled_snapshots_after_a_restore(
+    examine: Examine, client: tenure.Client, place: str, in_virtual_time: None
+) -> None:
+    await client.schedule_snapshots(place, every_s=60)
+    await trio.sleep(30)
+    await client.snapshot(place)
+    await client.restore(place, replace=True)
+    await trio.sleep(120)
+    snapshots = (await examine())["snapshots"]
+    assert snapshots.standard is BAD
+    assert "have stopped: this cluster was restored" in snapshots.finding
 
 
 async def test_dead_letters(examine: Examine, client: tenure.Client) -> None:
@@ -163,7 +286,7 @@ async def test_dead_letters(examine: Examine, client: tenure.Client) -> None:
 async def test_nodes_that_differ_in_their_types(examine: Examine, cluster: Cluster) -> None:
     await cluster.add_node(app=OTHERS)
     types = (await examine())["job types"]
-    assert (types.standard, types.finding) == (WARNING, "nodes differ in examined-broken")
+    assert (types.standard, types.finding) == (WARNING, "nodes differ in examined-broken, examined-clumsy")
 
 
 async def test_slow_writes(examine: Examine, grid: MemoryGrid, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,12 +303,12 @@ async def test_slow_writes(examine: Examine, grid: MemoryGrid, monkeypatch: pyte
 
 
 async def test_jobs_that_can_not_be_listed(examine: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def jobs(self: Directory, *, deadline_s: float) -> Any:
+    async def jobs(self: Directory, **_: Any) -> Any:
         raise tenure.NotDone("no answer from partition 1.")
 
     monkeypatch.setattr(Directory, "jobs", jobs)
     found = await examine()
-    assert found.keys() == ALL
+    assert found.keys() == ALL - {"snapshots"}
     assert (found["jobs"].standard, found["jobs"].finding) == (
         BAD,
         "could not be looked at: no answer from partition 1",

@@ -1,6 +1,7 @@
 """A handler's exception is seen while one develops: each attempt that fails is logged with its traceback, and
 `describe` prints it in lines; never so much that a log drowns in it."""
 
+import textwrap
 from typing import Any
 
 import pytest
@@ -75,7 +76,7 @@ async def test_describe_prints_the_traceback_in_lines_for_people(
     monkeypatch.setattr(one, "_run", lambda run: _described({"error": "ValueError: negative", "traceback": traceback}))
     one.describe("a", connection=Connection(cluster="x@y:1"))
     said = capsys.readouterr().out
-    assert said.endswith(traceback)
+    assert said.endswith(textwrap.indent(traceback, 4 * " "))
     assert "\\n" not in said
     one.describe("a", connection=Connection(cluster="x@y:1", json=True))
     assert "\\n" in capsys.readouterr().out

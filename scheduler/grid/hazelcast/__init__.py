@@ -9,9 +9,10 @@ with warnings.catch_warnings():
     import hazelcast as _hazelcast  # noqa: F401  # before anything else imports it
 
 from tenure.scheduler.grid.hazelcast.grid import HazelcastGrid, MemberSeen
+from tenure.scheduler.grid.hazelcast.members_told import MemberTold
 from tenure.scheduler.grid.hazelcast.settings import CannotConnect, HazelcastSettings, map_name
 
-__all__ = ["CannotConnect", "HazelcastGrid", "HazelcastSettings", "MemberSeen", "map_name"]
+__all__ = ["CannotConnect", "HazelcastGrid", "HazelcastSettings", "MemberSeen", "MemberTold", "map_name"]
 
 # Where nobody has set up logging, the client would write each of its attempts to standard error.
 logging.getLogger("hazelcast").addHandler(logging.NullHandler())

@@ -181,20 +181,21 @@ class Caller:
         self, request: OutboundMessage, decode: Decode, partition: int, timeout_s: float | None, about: About
     ) -> Any:
         """Send, and wait for the outcome."""
-        return await self._run(Call(self, request, decode, partition, about), timeout_s)
+        return await self.run(Call(self, request, decode, partition, about), timeout_s)
 
     async def compare_and_set(
         self, request: OutboundMessage, decode: Decode, partition: int, timeout_s: float | None, about: About
     ) -> bool:
         """A call whose answer is yes or no. 'No' to a second try may be because of the first one: that is Unknown."""
         call = Call(self, request, decode, partition, about)
-        if await self._run(call, timeout_s):
+        if await self.run(call, timeout_s):
             return True
         if call.sends > 1:
             raise Unknown(f"{about}: 'no', but only when it was sent again")
         return False
 
-    async def _run(self, call: Call, timeout_s: float | None) -> Any:
+    async def run(self, call: Call, timeout_s: float | None = None) -> Any:
+        """Send a call that is made already, and wait for the outcome."""
         call.task = trio.lowlevel.current_task()
         self.send(call, timeout_s)
         return await trio.lowlevel.wait_task_rescheduled(call.abandon)

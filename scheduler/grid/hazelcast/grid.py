@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, NoReturn
 import trio
 
 from tenure.scheduler.grid.hazelcast import wire
-from tenure.scheduler.grid.hazelcast.calls import About, Caller
+from tenure.scheduler.grid.hazelcast.calls import About, Call, Caller
 from tenure.scheduler.grid.hazelcast.client import TenureClient
 from tenure.scheduler.grid.hazelcast.discards import Discards
 from tenure.scheduler.grid.hazelcast.handover import Handover
+from tenure.scheduler.grid.hazelcast.members_told import MemberTold, decode_state, state_request
 from tenure.scheduler.grid.hazelcast.ownership import OwnershipKeeper
 from tenure.scheduler.grid.hazelcast.reading import Reading
 from tenure.scheduler.grid.hazelcast.settings import CannotConnect, HazelcastSettings, map_name
@@ -325,6 +326,26 @@ class HazelcastGrid(Grid):
             )
             for info in self._client.cluster_service.get_members()
         )
+
+    async def members_told(self) -> tuple[MemberTold, ...]:
+        """What those members answer that we are connected to, asked all at once; without those that don't."""
+        found: list[MemberTold] = []
+
+        async def ask(address: str, connection: Any) -> None:
+            call = Call(self._caller, state_request(), decode_state, -1, About("ask", address), connection=connection)
+            try:
+                told = await self._caller.run(call)
+            except GridError:
+                return
+            if told is not None:
+                found.append(MemberTold(address, *told))
+
+        addresses = {member.id: member.address for member in self.members_seen()}
+        async with trio.open_nursery() as nursery:
+            for uuid, connection in list(self._client.connections.items()):
+                if (address := addresses.get(str(uuid))) is not None:
+                    nursery.start_soon(ask, address, connection)
+        return tuple(sorted(found))
 
     # -- what the client notices ------------------------------------------------------------------
 

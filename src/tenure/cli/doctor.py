@@ -1,6 +1,8 @@
 """`tenure doctor`: a verdict for each thing that the promises rest on, with what to do about it."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from tenure.cli.connection import cluster_of, connected_grid
 from tenure.cli.ends import Exit
@@ -12,17 +14,25 @@ if TYPE_CHECKING:
 
 __all__ = ["doctor"]
 
+ABOUT_THIS_MACHINE = ("Java", "Hazelcast")
 MARKS = {"good": "✓", "warning": "!", "bad": "✗"}
 
 
-def doctor(*, connection: Connection = USUAL_CONNECTION) -> int:
+def doctor(
+    *, strict: Annotated[bool, Parameter(negative="")] = False, connection: Connection = USUAL_CONNECTION
+) -> int:
     """Check a cluster: a verdict for each thing that the promises rest on.
 
     Exit code 0 if nothing is bad, 1 if something is, 3 if no member can be reached.
+
+    Parameters
+    ----------
+    strict
+        Exit code 1 also for what is only a warning (`!`): for alerts.
     """
     import trio
 
-    verdicts, code = trio.run(_examine, connection)
+    verdicts, code = trio.run(_examine, connection, strict)
     for verdict in verdicts:
         if connection.json:
             print_json(
@@ -39,7 +49,7 @@ def doctor(*, connection: Connection = USUAL_CONNECTION) -> int:
     return code
 
 
-async def _examine(connection: Connection) -> "tuple[list[Verdict], Exit]":
+async def _examine(connection: Connection, strict: bool) -> "tuple[list[Verdict], Exit]":
     from tenure.cli.examination import examine_cluster, examine_machine
     from tenure.members import Standard, Verdict
     from tenure.scheduler.grid.hazelcast import CannotConnect
@@ -54,4 +64,7 @@ async def _examine(connection: Connection) -> "tuple[list[Verdict], Exit]":
         next_step = "Start one with `tenure member`, or name the right cluster with --cluster."
         verdicts.append(Verdict("members", Standard.BAD, str(error).rstrip("."), next_step))
         return verdicts, Exit.UNREACHABLE
-    return verdicts, Exit.FAILED if any(v.standard is Standard.BAD for v in verdicts) else Exit.DONE
+    # What this machine lacks is no fault of the cluster's.
+    fatal = (Standard.BAD, Standard.WARNING) if strict else (Standard.BAD,)
+    ailing = any(verdict.standard in fatal for verdict in verdicts if verdict.about not in ABOUT_THIS_MACHINE)
+    return verdicts, Exit.FAILED if ailing else Exit.DONE

@@ -2,27 +2,28 @@
 
 import ipaddress
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
 
 import trio
 
 from tenure.cli.ends import first_error
+from tenure.cli.examination_jobs import judge_jobs, judge_letters, judge_partitions, judge_snapshots, some
+from tenure.cli.examination_members import judge_clocks, judge_copies, judge_spread
 from tenure.cli.partitions_seen import look_at_partitions
 from tenure.cli.standing import Unformed, standing
 from tenure.connect import wall_clock_ms
-from tenure.members import MemberError, Standard, Verdict, check_members, find_java
+from tenure.members import MemberError, Standard, Verdict, check_members, find_java, judge_count
 from tenure.members.jar import cache_dir
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient, open_client
 from tenure.scheduler.cluster import Cluster
 from tenure.scheduler.errors import TenureError
-from tenure.scheduler.grid.hazelcast import HazelcastGrid
+from tenure.scheduler.grid.hazelcast import HazelcastGrid, MemberTold
 from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.jobtype import Registry
 from tenure.scheduler.keys import HEAD
-from tenure.scheduler.nodes_seen import live_nodes
+from tenure.scheduler.nodes_seen import live_nodes, said_nodes
 from tenure.scheduler.repairing import damaged_entries
 from tenure.scheduler.wire import Head, decode
 
@@ -49,23 +50,36 @@ async def examine_machine() -> list[Verdict]:
 
 async def examine_cluster(grid: HazelcastGrid, *, timeout_s: float) -> list[Verdict]:
     """Everything that a client can find out."""
-    return [*check_members(grid), _exposure(grid), *await examine_grid(grid, timeout_s=timeout_s)]
+    ownership, seen = grid.ownership(), grid.members_seen()
+    asked_ms = wall_clock_ms()
+    told = await grid.members_told()
+    verdicts = [verdict for verdict in check_members(grid) if verdict.about != "partitions"]
+    verdicts += [*judge_count(seen), judge_copies(len(seen), told), judge_spread(ownership), _exposure(grid)]
+    return [*verdicts, *await examine_grid(grid, timeout_s=timeout_s, members=[(asked_ms, told)])]
 
 
-async def examine_grid(grid: Grid, *, timeout_s: float) -> list[Verdict]:
+async def examine_grid(
+    grid: Grid,
+    *,
+    timeout_s: float,
+    now_ms: Callable[[], int] = wall_clock_ms,
+    members: Sequence[tuple[int, Sequence[MemberTold]]] = (),
+) -> list[Verdict]:
     """What is found out by using it. What can't be looked at is bad, and takes nothing from what else was found."""
     verdicts = await _looked("writes", partial(_writes, grid))
     try:
         found, nodes = await standing(grid), await live_nodes(grid)
+        asked_ms, said = now_ms(), await said_nodes(grid)
     except (TenureError, GridError) as error:
         return [*verdicts, _not_looked("grid", error)]
     verdicts += await _looked("bookkeeping", partial(_bookkeeping, grid))
     if isinstance(found, Unformed):
         verdicts.append(Verdict("cluster", BAD, found.finding, found.next_step))
         return [*verdicts, _nodes(nodes), *_threads(nodes), *_types(nodes)] if nodes else verdicts
-    verdicts += [*await _looked("data", partial(_heads, grid, found)), _nodes(nodes), *_threads(nodes), *_types(nodes)]
+    verdicts += [*await _looked("data", partial(_heads, grid, found)), _nodes(nodes), *_silent(nodes, said)]
+    verdicts += [*_threads(nodes), *_types(nodes), judge_clocks(_alive(nodes, said), asked_ms, members)]
     if nodes:
-        verdicts += await _looked("owners", partial(_work, grid, timeout_s))
+        verdicts += await _looked("owners", partial(_work, grid, timeout_s, now_ms))
     return verdicts
 
 
@@ -74,9 +88,25 @@ async def _bookkeeping(grid: Grid) -> list[Verdict]:
     found = await damaged_entries(grid, with_restores=False)
     if not found:
         return []
-    shown = _some([f"{damage.where}: {damage.finding}" for damage in found], 3)
+    shown = some([f"{damage.where}: {damage.finding}" for damage in found], 3)
     standard = BAD if any(damage.harms for damage in found) else WARNING
     return [Verdict("bookkeeping", standard, shown, "See `tenure repair --dry-run`.")]
+
+
+def _alive(nodes: list[NodeInfo], said: list[NodeInfo]) -> list[NodeInfo]:
+    """As they were seen last."""
+    ids = {node.id for node in nodes}
+    return [node for node in said if node.id in ids]
+
+
+def _silent(nodes: list[NodeInfo], said: list[NodeInfo]) -> list[Verdict]:
+    ids = {node.id for node in nodes}
+    silent = [node.id for node in said if node.id not in ids]
+    if not silent:
+        return []
+    finding = f"nothing is heard of {', '.join(silent)}; others have taken over what they had"
+    next_step = "See whether its process is frozen, or its machine; one that has ended is listed for about a minute."
+    return [Verdict("silent nodes", WARNING, finding, next_step)]
 
 
 async def _looked(about: str, look: Callable[[], Awaitable[list[Verdict]]]) -> list[Verdict]:
@@ -146,7 +176,7 @@ async def _heads(grid: Grid, cluster: Cluster) -> list[Verdict]:
         finding = f"all {grid.partition_count} partitions are those of cluster {cluster.formation}"
         return [Verdict("data", GOOD, finding)]
     gone = sorted(missing + foreign)
-    what = "all partitions have" if len(gone) == grid.partition_count else f"partitions {_some(gone)} have"
+    what = "all partitions have" if len(gone) == grid.partition_count else f"partitions {some(gone)} have"
     next_step = "Restore a snapshot, or begin anew (`tenure node --begin-anew`)."
     return [Verdict("data", BAD, f"{what} lost their data", next_step)]
 
@@ -200,72 +230,18 @@ def _types(nodes: list[NodeInfo]) -> list[Verdict]:
     return [Verdict("job types", GOOD, f"all nodes know the same {len(versions)}: {', '.join(sorted(versions))}")]
 
 
-async def _work(grid: Grid, timeout_s: float) -> list[Verdict]:
-    async with open_client(grid, registry=Registry(), now_ms=wall_clock_ms) as client:
+async def _work(grid: Grid, timeout_s: float, now_ms: Callable[[], int]) -> list[Verdict]:
+    async with open_client(grid, registry=Registry(), now_ms=now_ms) as client:
         rows = await look_at_partitions(client, timeout_s=min(timeout_s, 10.0))
-        owners = _partitions(rows)
-        if owners.standard is Standard.BAD:
-            return [owners]  # jobs are asked of all partitions
-        return [owners, *await _looked("jobs", partial(_jobs, client, timeout_s)), _letters(rows)]
+        # One that is lost, or does not answer, hides nothing of the others.
+        those = [row["partition"] for row in rows if row["state"] == "open"]
+        verdicts = [judge_partitions(rows)]
+        if those:
+            verdicts += await _looked("jobs", partial(_jobs, client, those, timeout_s, now_ms))
+        return [*verdicts, judge_letters(rows)]
 
 
-async def _jobs(client: GridClient, timeout_s: float) -> list[Verdict]:
-    jobs = await client.directory.jobs(deadline_s=timeout_s)
-    failed = [str(job["id"]) for job in jobs if job["status"] == "failed"]
-    stuck = [str(job["id"]) for job in jobs if job["stuck"]]
-    if not failed and not stuck:
-        return [Verdict("jobs", GOOD, f"{len(jobs)}, none has failed")]
-    told = [
-        (failed, "have failed", "`tenure describe`, and `retry`"),
-        (stuck, "are stuck", "`tenure describe` for why"),
-    ]
-    return [
-        Verdict(
-            "jobs",
-            WARNING,
-            "; ".join(f"{len(those)} {how}: {_some(those)}" for those, how, _ in told if those),
-            f"See {next(step for those, _, step in told if those)}.",
-        )
-    ]
-
-
-def _letters(rows: list[dict[str, Any]]) -> Verdict:
-    letters = sum(row["dead_letters"] for row in rows)
-    dropped, expired = (sum(row.get(f"dead_letters_{what}", 0) for row in rows) for what in ("dropped", "expired"))
-    lost = [f"{count} {how}" for count, how in ((dropped, "were dropped"), (expired, "have expired")) if count]
-    if full := [row["partition"] for row in rows if row.get("dead_letters_full")]:
-        what = f"{letters}; partitions {_some([str(p) for p in full])} have too many: who would send more waits"
-        return Verdict("dead letters", BAD, "; ".join([what, *lost]), "Replay or discard them: `tenure dead-letters`.")
-    if letters or dropped:
-        return Verdict("dead letters", WARNING, "; ".join([f"{letters}", *lost]), "See `tenure dead-letters`.")
-    return Verdict("dead letters", GOOD, "none")
-
-
-NOT_OPEN = {
-    "lost": ("are lost", "Restore a snapshot."),
-    "parked": (
-        "are parked: no node that lives reads what is in them",
-        "Start a node of the version that wrote it; `tenure partitions`, and the nodes' logs, say more.",
-    ),
-    "silent": ("do not answer", "Look at the nodes' logs."),
-}
-"""state -> what is so, and what to do; the worst first"""
-
-
-def _partitions(rows: list[dict[str, Any]]) -> Verdict:
-    found = {state: [row["partition"] for row in rows if row["state"] == state] for state in NOT_OPEN}
-    if not any(found.values()):
-        return Verdict("owners", GOOD, f"all {len(rows)} partitions are open")
-    if stopped := [row for row in rows if "error" in row]:
-        those = [row["partition"] for row in stopped]
-        why = next((row["error"] for row in stopped if row["error"]), "its node's log says why")
-        finding = f"partitions {_some(those)} are parked for an error that nobody expected, and tried again: {why}"
-        return Verdict("owners", BAD, finding, "Its log has the traceback: report it, or start a mended version.")
-    shown = "; ".join(f"partitions {_some(those)} {NOT_OPEN[state][0]}" for state, those in found.items() if those)
-    worst = next(state for state, those in found.items() if those)
-    return Verdict("owners", BAD, shown, NOT_OPEN[worst][1])
-
-
-def _some(things: "list[object] | list[int] | list[str]", shown: int = 5) -> str:
-    text = ", ".join(map(str, things[:shown]))
-    return text if len(things) <= shown else f"{text} and {len(things) - shown} more"
+async def _jobs(client: GridClient, those: list[int], timeout_s: float, now_ms: Callable[[], int]) -> list[Verdict]:
+    jobs = await client.directory.jobs(deadline_s=timeout_s, only=those, silent={})
+    snapshots = partial(judge_snapshots, client, jobs, now_ms=now_ms(), timeout_s=timeout_s)
+    return [judge_jobs(jobs), await snapshots()]

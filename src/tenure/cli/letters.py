@@ -1,5 +1,6 @@
 """`tenure dead-letters`: messages that no job could take; list, replay, discard."""
 
+import time
 from typing import Annotated, Any
 
 import cyclopts
@@ -8,7 +9,7 @@ from cyclopts import Parameter
 from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Usage
 from tenure.cli.options import USUAL_CONNECTION, Connection
-from tenure.cli.show import as_json, moment, print_json, print_table, say
+from tenure.cli.show import as_json, counted, print_json, print_table, say, when
 
 __all__ = ["app"]
 
@@ -31,10 +32,11 @@ def list_letters(*, to: str | None = None, connection: Connection = USUAL_CONNEC
         for letter in letters:
             print_json({"letter": _name(letter), **letter})
     else:
+        now_ms = time.time_ns() // 1_000_000
         print_table(
             ("letter", "to", "reason", "detail", "at", "message"),
             (
-                (_name(a), a["to"], a["reason"], a["detail"], moment(a["at_ms"]), as_json(a["message"])[:60])
+                (_name(a), a["to"], a["reason"], a["detail"], when(a["at_ms"], now_ms), as_json(a["message"])[:60])
                 for a in letters
             ),
         )
@@ -107,7 +109,7 @@ def _exhume(names: tuple[str, ...], to: str | None, again: bool, dry_run: bool, 
             print(_name(letter))
         for name in missing:
             say(f"{name}: there is no such letter.")
-        say(f"{len(meant)} letters would be {done}." if dry_run else f"{count} letters {done}.")
+        say(f"{counted(len(meant), 'letter')} would be {done}." if dry_run else f"{counted(count, 'letter')} {done}.")
     return Exit.FAILED if missing else Exit.DONE
 
 

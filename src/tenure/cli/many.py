@@ -1,53 +1,70 @@
 """Commands for all jobs that a selector names: jobs, pause, resume, cancel, retry, purge, unschedule."""
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Usage
 from tenure.cli.options import USUAL_CONNECTION, Connection
-from tenure.cli.show import counted, moment, print_json, print_table, say
+from tenure.cli.show import counted, print_json, print_table, say, when
 from tenure.clients import operations
-from tenure.clients.selecting import Action, NamedJob, do, meant, select
+from tenure.clients.selecting import Action, do, meant, select
 from tenure.clients.selector import one_name, parse_selector
+from tenure.clients.views import JobSummary
+from tenure.scheduler.errors import TenureError
 
 __all__ = ["cancel", "jobs", "pause", "purge", "resume", "retry", "unschedule"]
 
+Count = Annotated[int | None, Parameter(show_default=False, validator=validators.Number(gte=1))]
 DryRun = Annotated[bool, Parameter(negative="")]
 
 
-def jobs(*selector: str, connection: Connection = USUAL_CONNECTION) -> int:
+def jobs(*selector: str, limit: Count = None, connection: Connection = USUAL_CONNECTION) -> int:
     """List jobs.
 
     Parameters
     ----------
     selector
         Which: type=…, id=…*, node=…, state=failed; and, or, not, parentheses. All, if none is given.
+    limit
+        Only the first so many, by id.
     """
-    chosen = parse_selector(" ".join(selector))
+    text, silent = " ".join(selector), dict[int, TenureError]()
+    parse_selector(text)  # a mistake in it is said before anybody is asked
 
-    async def run() -> list[NamedJob]:
+    async def run() -> list[JobSummary]:
         async with connected(connection) as client:
-            return await select(client, chosen)
+            # One more than is shown, to know whether there are more.
+            most = None if limit is None else limit + 1
+            return await select(client, text, limit=most, silent=silent)
 
     found = _run(run)
+    is_cut = limit is not None and len(found) > limit
+    now_ms = time.time_ns() // 1_000_000
     if connection.json:
-        for job in found:
+        for job in found[:limit]:
             print_json(job)
-        return Exit.DONE
-    print_table(
-        ("id", "type", "state", "waiting", "next timer", "node", "error"),
-        map(_row, found),
-    )
-    return Exit.DONE
+    else:
+        print_table(COLUMNS, [_row(job, now_ms) for job in found[:limit]])
+    if is_cut:
+        say(f"There are more: these are the first {limit}, by id.")
+    if silent:
+        first = min(silent)
+        others = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
+        say(f"The jobs of partition {first}{others} are not listed: {str(silent[first]).rstrip('.')}.")
+    return Exit.FAILED if silent else Exit.DONE
 
 
-def _row(job: NamedJob) -> tuple[Any, ...]:
-    state = f"{job['status']} ({job['stuck']})" if job["stuck"] else job["status"]
-    node = job["node_name"] or job["node"]
-    return job["id"], job["type"], state, job["waiting"] or "", moment(job["due_ms"]), node, job["error"]
+COLUMNS = ("id", "type", "state", "waiting", "next timer", "node", "error")
+
+
+def _row(job: JobSummary, now_ms: int) -> tuple[Any, ...]:
+    retrying = " (retrying)" if job["error"] and job["status"] == "running" else ""
+    state = f"{job['status']} ({job['stuck']})" if job["stuck"] else f"{job['status']}{retrying}"
+    return job["id"], job["type"], state, job["waiting"] or "", when(job["due_ms"], now_ms), job["node"], job["error"]
 
 
 def pause(*selector: str, dry_run: DryRun = False, connection: Connection = USUAL_CONNECTION) -> int:

@@ -1,6 +1,7 @@
 """Commands for one job: schedule, ask, state, describe."""
 
 import json
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -8,7 +9,7 @@ from cyclopts import Parameter
 from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Failed, Unreachable, Usage
 from tenure.cli.options import USUAL_CONNECTION, Connection
-from tenure.cli.show import print_json, print_value, say
+from tenure.cli.show import print_described, print_json, print_value, say
 
 if TYPE_CHECKING:
     from tenure.scheduler.client import GridClient
@@ -125,17 +126,19 @@ def describe(id: str, /, *, connection: Connection = USUAL_CONNECTION) -> int:
     id
         The job's id.
     """
+    from tenure.scheduler.turnid import EVENTS
 
     async def run() -> Any:
         async with connected(connection) as client:
             return await client.directory.describe(id)
 
-    found, traceback = _run(run), ""
-    if not connection.json and found.get("failure"):
-        traceback = found["failure"].pop("traceback", "")
-    print_value(found, json=connection.json)
-    if traceback:
-        print(traceback.rstrip())  # its lines are for people to read
+    found = _run(run)
+    if connection.json:
+        print_json(found)
+    else:
+        if waiting := found.get("first_waiting"):
+            waiting["kind"] = EVENTS.get(waiting["kind"], "question")
+        print_described(found, time.time_ns() // 1_000_000)
     return Exit.DONE
 
 

@@ -1,19 +1,21 @@
 """The jobs that a selector names, and what is done to all of them: for clients and for commands."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal
+from itertools import islice
+from typing import Literal, cast
 
 import trio
 
 from tenure.clients import operations
 from tenure.clients.node_rows import node_rows
-from tenure.clients.selector import NODES, Selector, one_name, parse_selector
+from tenure.clients.selector import NODES, one_name, parse_selector
 from tenure.clients.views import JobSummary
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import Mistake, TenureError, UnknownJob
+from tenure.scheduler.keys import checked_address, partition_of
 
-__all__ = ["Action", "NamedJob", "do", "do_to_all", "jobs", "meant", "nodes", "select"]
+__all__ = ["Action", "do", "do_to_all", "jobs", "meant", "nodes", "select"]
 
 AT_ONCE_MAX = 64
 Action = Literal["pause", "resume", "cancel", "retry", "skip", "purge", "unschedule", "end"]
@@ -30,25 +32,28 @@ _ACTIONS: dict[Action, Callable[[GridClient, str, float | None], Awaitable[objec
 }
 
 
-class NamedJob(JobSummary):
-    """With the name of its node, which selectors may ask for, too."""
-
-    node_name: str
-
-
-async def select(client: GridClient, chosen: Selector, timeout_s: float | None = None) -> list[NamedJob]:
-    """The jobs that are chosen, in the order of their ids."""
+async def select(
+    client: GridClient,
+    selector: str,
+    timeout_s: float | None = None,
+    *,
+    limit: int | None = None,
+    silent: dict[int, TenureError] | None = None,
+) -> list[JobSummary]:
+    """The jobs that it names, in the order of their ids: all, if it says nothing; the first `limit` of them. Partitions
+    that don't answer are told in `silent`, if that is given."""
+    wanted, chosen = one_name(selector), parse_selector(selector)
+    only = [partition_of(checked_address(wanted), client.partition_count)] if wanted else None
+    first = limit if not selector.strip() else None
+    found = await client.directory.jobs(deadline_s=timeout_s, only=only, silent=silent, limit=first)
     names = {node.id: node.name for node in await client.directory.nodes()}
-    found = await operations.jobs(client, timeout_s)
-    named = (NamedJob(**job, node_name=names.get(job["node"], "")) for job in found)
-    return [job for job in named if chosen(job)]
+    named = (cast(JobSummary, job | {"node_name": names.get(job["node"], "")}) for job in found)
+    return list(islice((job for job in named if chosen(job)), limit))
 
 
 async def jobs(client: GridClient, selector: str, timeout_s: float | None) -> list[JobSummary]:
     """Those that it names; all, if it says nothing."""
-    if not selector.strip():
-        return await operations.jobs(client, timeout_s)
-    return [*await select(client, parse_selector(selector), timeout_s)]
+    return await select(client, selector, timeout_s)
 
 
 async def nodes(client: GridClient, selector: str) -> list[NodeInfo]:
@@ -66,7 +71,7 @@ async def meant(client: GridClient, action: Action, selector: str, timeout_s: fl
     there; a condition may hold for none."""
     if not selector.strip():
         raise Mistake("say which jobs: an id, or a selector like 'type=counter and state=failed' (all: 'id=*')")
-    found = await select(client, parse_selector(selector), timeout_s)
+    found = await select(client, selector, timeout_s)
     if not found and (name := one_name(selector)):
         raise UnknownJob(f"there is no job {name!r}")
     only_failed = action in ("retry", "skip")

@@ -156,6 +156,8 @@ class JobSummary(TypedDict):
     """When it wakes next; 0: no timer is set."""
     error: str
     node: str
+    node_name: str
+    """What its node is called; empty: it has no name."""
     partition: int
 
 

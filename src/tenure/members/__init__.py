@@ -1,6 +1,6 @@
 """Members: Hazelcast JVMs that Tenure fetches, configures and runs as child processes."""
 
-from tenure.members.check import Standard, Verdict, check_members
+from tenure.members.check import Standard, Verdict, check_members, judge_count
 from tenure.members.config import member_attributes, member_config
 from tenure.members.errors import (
     ChecksumMismatch,
@@ -43,6 +43,7 @@ __all__ = [
     "free_port",
     "half_of_the_processors",
     "jar_fetched",
+    "judge_count",
     "member_attributes",
     "member_config",
     "open_member",

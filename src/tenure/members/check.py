@@ -13,7 +13,7 @@ from tenure.members.settings import HAZELCAST_VERSION
 if TYPE_CHECKING:  # running a member does not take the client
     from tenure.scheduler.grid.hazelcast import HazelcastGrid, MemberSeen
 
-__all__ = ["Standard", "Verdict", "check_members", "judge_members"]
+__all__ = ["Standard", "Verdict", "check_members", "judge_count", "judge_members"]
 
 
 class Standard(enum.Enum):
@@ -52,6 +52,30 @@ def judge_members(members: "Sequence[MemberSeen]", partitions_without_member: bo
         if partitions_without_member
         else Verdict("partitions", Standard.GOOD, "each has a member"),
     ]
+
+
+def judge_count(members: "Sequence[MemberSeen]") -> list[Verdict]:
+    """Are as many there as are meant to be? Nodes start where one is missing, so they don't ask this."""
+    meant = _told(members, "members")
+    told = meant.pop() if len(meant) == 1 else None
+    if told is None or not told.isdigit():
+        return []
+    about, size, wanted = "member count", len(members), int(told)
+    if size >= wanted:
+        return [Verdict(about, Standard.GOOD, f"{size}; {wanted} are meant to be")]
+    missing = wanted - size
+    return [
+        Verdict(
+            about,
+            Standard.BAD,
+            f"{missing} of {wanted} {'is' if missing == 1 else 'are'} missing; there are {', '.join(_where(members))}",
+            "Start what is missing again, at its address: the loss of another one may stop the cluster, or lose data.",
+        )
+    ]
+
+
+def _where(members: "Sequence[MemberSeen]") -> list[str]:
+    return sorted(member.address for member in members)
 
 
 def _told(members: "Sequence[MemberSeen]", name: str) -> set[str | None]:

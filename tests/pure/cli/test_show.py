@@ -1,8 +1,11 @@
 """Tables."""
 
+import time
+from datetime import datetime, timedelta
+
 import pytest
 
-from tenure.cli.show import print_table
+from tenure.cli.show import print_described, print_table, when
 
 
 def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -10,3 +13,61 @@ def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None
     print_table(("id", "state"), [(id, "running") for id in ids])
     shown = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in shown if "running" in line] == ids
+
+
+def test_many_rows_take_no_time_and_stay_on_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [(f"job-{n}", "running", "ValueError: first\nsecond\nthird" if n == 7 else "") for n in range(20_000)]
+    began_s = time.perf_counter()
+    print_table(("id", "state", "error"), rows)
+    assert time.perf_counter() - began_s < 1
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == 20_002
+    assert shown[9].split(maxsplit=2) == ["job-7", "running", "ValueError: first …"]
+
+
+def test_wide_letters_line_up(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("id", "n"), [("日本", 1), ("abcd", 2)])
+    assert capsys.readouterr().out.splitlines()[2:] == ["日本   1", "abcd   2"]
+
+
+NOW_MS = 1_795_154_400_000
+
+
+def test_times_are_the_clock_s_here_with_how_far_they_are() -> None:
+    here = datetime.fromtimestamp(NOW_MS / 1000)
+    assert when(0, NOW_MS) == ""
+    assert when(NOW_MS + 5_000, NOW_MS) in (f"{here + timedelta(seconds=5):%H:%M:%S} (in 5 s)",)
+    assert when(NOW_MS - 240_000, NOW_MS).endswith(" (4 min ago)")
+    assert when(NOW_MS + 7_200_000, NOW_MS).endswith(" (in 2 h)")
+    later = here + timedelta(days=3)
+    assert when(NOW_MS + 3 * 86_400_000, NOW_MS) == f"{later:%Y-%m-%d %H:%M:%S} (in 3 days)"
+
+
+def test_what_is_known_of_something_is_told_in_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {
+        "id": "a",
+        "running": False,
+        "stuck": "",
+        "failure": {"error": "ValueError: no", "traceback": "one\n  two\n", "at_ms": NOW_MS - 5_000, "retry_ms": 0},
+        "topics": ["news"],
+        "activities": [{"name": "load", "pid": 1}],
+        "timer": None,
+        "state": {},
+    }
+    print_described(found, NOW_MS)
+    at = datetime.fromtimestamp(NOW_MS / 1000 - 5)
+    assert capsys.readouterr().out.splitlines() == [
+        "id: a",
+        "running: no",
+        "failure:",
+        "  error: ValueError: no",
+        "  traceback:",
+        "    one",
+        "      two",
+        f"  at: {at:%H:%M:%S} (5 s ago)",
+        'topics: ["news"]',
+        "activities:",
+        "  name: load",
+        "  pid: 1",
+        "state: {}",
+    ]
