@@ -1,6 +1,7 @@
 """The command line on clusters in memory: each command gets a new one, and runs in virtual time."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -24,6 +25,7 @@ from tenure.testing.memory_cluster import open_memory
 
 __all__ = ["Shell"]
 
+_LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[")
 Before = Callable[[tenure.Client], Awaitable[Any]]
 
 
@@ -64,7 +66,9 @@ class Shell:
         ended = main(arguments)
         self.out, self.err = self._capsys.readouterr()
         assert ended == code, self.err
-        return [json.loads(line) for line in self.out.splitlines()] if "--json" in arguments else []
+        # Its nodes live in this process, and log to where it prints.
+        lines = [line for line in self.out.splitlines() if not _LOGGED.match(line)]
+        return [json.loads(line) for line in lines] if "--json" in arguments else []
 
     @asynccontextmanager
     async def _connected_grid(self, connection: Connection) -> AsyncIterator[Grid]:

@@ -217,14 +217,14 @@ async def test_a_dead_neighbour_is_followed_within_two_beats_others_when_their_h
     assert NodeSettings().gone_after_s - NodeSettings().heartbeat_s < took_s[False] < 3.0
 
 
-async def test_the_dead_are_not_listed_for_long(autojump_clock: trio.testing.MockClock) -> None:
+async def test_the_dead_are_listed_for_a_minute(autojump_clock: trio.testing.MockClock) -> None:
     async with nodes() as crew:
         await crew.add("a")
         await crew.add("b")
         crew.kill("b")
-        await trio.sleep(1)
+        await trio.sleep(55)
         assert await crew.listed() == {"a", "b"}
-        await trio.sleep(8)
+        await trio.sleep(10)
         assert await crew.listed() == {"a"}
 
 
