@@ -65,7 +65,7 @@ class GridClient:
         self.partition_count = grid.partition_count
         self.elapsed = Elapsed(now_ms)
         self.allegiance = Allegiance(grid, self.elapsed.now_s, nursery, self._let_go)
-        self.known_types = KnownTypes(self)
+        self.known_types = KnownTypes(self, nursery)
         self._commands = 0
         self.defining = Defining(self)
         self.directory = Directory(self)
@@ -119,7 +119,14 @@ class GridClient:
             checked_id(name)
         if names is not None and len(names) != len(pairs):
             raise Mistake(f"{len(pairs)} messages and {len(names)} ids: there must be as many of both")
-        envelopes = self._envelopes(pairs, names)
+        misfits: dict[str, WrongType] = {}
+        envelopes = self._envelopes(pairs, names, misfits)
+        if misfits:
+            await self.known_types.ask_again(misfits)
+            misfits.clear()
+            envelopes = self._envelopes(pairs, names, misfits)
+        for error in misfits.values():
+            raise error
         if strict:
             limit_s = self.settings.publish_deadline_s if deadline_s is None else deadline_s
             deadline_s = await self._check_known(pairs, checked_limit(limit_s))
@@ -154,7 +161,10 @@ class GridClient:
         envelopes = [(p, Envelope(name, body, Kind.TYPE, id)) for p in range(self.partition_count)]
         await self._send([(name, message)] * len(envelopes), envelopes, deadline_s)
 
-    def _envelopes(self, pairs: list[tuple[str | Topic, Any]], ids: list[str] | None) -> list[tuple[int, Envelope]]:
+    def _envelopes(
+        self, pairs: list[tuple[str | Topic, Any]], ids: list[str] | None, misfits: dict[str, WrongType]
+    ) -> list[tuple[int, Envelope]]:
+        """`misfits`: here come the jobs that, as far as they are known, don't take what is for them."""
         count, limit, known = self.partition_count, self.settings.message_bytes_max, self.known_types.by_job
         checks = bool(known)
         places: dict[str | Topic, tuple[int, str, int]] = {}
@@ -171,11 +181,18 @@ class GridClient:
             if len(body) > limit:
                 raise TooLarge(f"message {n} to {to!r} has {len(body)} bytes; the limit is {limit}")
             if checks and kind == Kind.MESSAGE and (type := known.get(address)) is not None:
-                type.check_message(body, address)
+                try:
+                    type.check_message(body, address)
+                except WrongType as error:
+                    misfits.setdefault(address, error)
             made.append(
                 (partition, Envelope(address, Raw(body), kind, ids[n]) if ids else Envelope(address, Raw(body), kind))
             )
         return made
+
+    def _check(self, to: str, body: Raw) -> None:
+        if (type := self.known_types.by_job.get(to)) is not None:
+            type.check_message(bytes(body), to)
 
     def _body(self, to: str, message: Any) -> Raw:
         try:
@@ -195,8 +212,11 @@ class GridClient:
         body = self._body(checked_address(to), message)
         if self.known_types.check_anything():
             await self.known_types.learn({to})
-            if (type := self.known_types.by_job.get(to)) is not None:
-                type.check_message(bytes(body), to)
+            try:
+                self._check(to, body)
+            except WrongType:
+                await self.known_types.ask_again({to})
+                self._check(to, body)
         envelope = Envelope(to, body, Kind.MESSAGE, checked_id(id))
         return _decode(await self.question(partition_of(to, self.partition_count), envelope, deadline_s))
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from tenure.scheduler import commands
 from tenure.scheduler.errors import Undecodable, UnreadableFormat, WrongType
 from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.journal import TenureOver
 from tenure.scheduler.live import Live
 from tenure.scheduler.texts import told
 from tenure.scheduler.wire import EMPTY, Definition, Envelope, Failure, JobRecord, Kind, Status, decode
@@ -137,7 +138,10 @@ class Definitions:
                         return nothing, new
                 new = self._numbered(value) if creating else value
                 if await grid.replace_if_same(Map.JOBS, self.partition, key, value, new):
-                    return decode(new, Definition), new
+                    definition = decode(new, Definition)
+                    if definition.incarnation > self.host.incarnation:
+                        raise TenureOver(f"partition {self.partition}: a snapshot was restored here since")
+                    return definition, new
             except GridError:
                 pass
             except (Undecodable, UnreadableFormat) as error:
@@ -494,6 +498,7 @@ def removed(definition: Definition, at_ms: int) -> Definition:
         definition.version,
         birth=definition.birth,
         at_ms=at_ms,
+        incarnation=definition.incarnation,
     )
 
 

@@ -154,6 +154,9 @@ class Definition(Struct, array_like=True, frozen=True, gc=False):
     """Never used twice, so that no two definitions of one id have the same bytes."""
     at_ms: int = 0
     """Of a tombstone: when it became one."""
+    incarnation: int = 0
+    """Of one that came with a snapshot: the incarnation that it was restored into. So it has other bytes than before,
+    and what somebody of before wants to change there is not there. 0: it came with none."""
 
 
 class Status:

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from tenure.scheduler.cluster import Cluster
 from tenure.scheduler.elapsed import Elapsed
-from tenure.scheduler.errors import NotDone
+from tenure.scheduler.errors import NotDone, Undecodable, UnreadableFormat
 from tenure.scheduler.fences import INCARNATION_MAX
 from tenure.scheduler.formats import format_of
 from tenure.scheduler.grid.port import Grid, GridError, Map
@@ -37,6 +37,7 @@ from tenure.scheduler.snapshots.kept import letters_there, merged, resume, sched
 from tenure.scheduler.snapshots.rehash import Rehash, Restored, type_of
 from tenure.scheduler.snapshots.stores import Store
 from tenure.scheduler.watermark import announce
+from tenure.scheduler.wire import Definition, decode, encode
 
 __all__ = ["RestoreOptions", "RestoreResult", "restore_snapshot"]
 
@@ -272,7 +273,7 @@ class _Restorer:
             await self._keep_letters(partition, restored)
         self._mind_schedules(restored)
         await founding.clear(Map.INBOX)
-        definitions = {id.encode(): definition for id, definition in restored.definitions.items()}
+        definitions = {id.encode(): _of(stored, incarnation) for id, stored in restored.definitions.items()}
         await founding.clear(Map.JOBS, definitions)
         await self._write_definitions(founding, definitions)
         await self._announce(founding)
@@ -335,3 +336,12 @@ class _Restorer:
     def _new_id(self) -> str:
         self._serial += 1
         return f"restore-{self.formation}.{self._serial}"
+
+
+def _of(stored: bytes, incarnation: int) -> bytes:
+    """A definition as it is restored: nobody of before knows these bytes, nor can change them."""
+    try:
+        definition = decode(stored, Definition)
+    except (Undecodable, UnreadableFormat):
+        return stored  # it is left alone, as it was
+    return encode(replace(definition, incarnation=incarnation), stored[0])

@@ -20,10 +20,11 @@ from tenure.scheduler.node import Node
 from tenure.scheduler.snapshots.coordinator import take_snapshot
 from tenure.scheduler.snapshots.restoring import RestoreOptions, restore_snapshot
 from tenure.scheduler.snapshots.stores import MEMORIES, Memory
-from tenure.scheduler.wire import Batch, Envelope, decode, encode
+from tenure.scheduler.wire import Batch, Definition, Envelope, decode, encode
 
 CLIENT = b"\x01clientA"
 MINUTE_MS = 60_000
+LAST = 99
 
 
 class Counter(Job):
@@ -31,6 +32,8 @@ class Counter(Job):
 
     def on_message(self, ctx: Context, message: int) -> None:
         self.seen.append(message)
+        if message == LAST:
+            ctx.finish()
 
 
 REGISTRY = Registry(JobType("counter", Counter))
@@ -45,6 +48,7 @@ class World:
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self.nursery, self.faults, self.ended = nursery, Faults(), list[str]()
+        self.grids: dict[str, FaultyGrid] = {}
         self.cluster = FaultyCluster(faults=self.faults, partitions=1, members=2)
         self.store = MEMORIES["memory:restored-lanes"] = Memory()
 
@@ -60,7 +64,7 @@ class World:
         await take_snapshot(self.cluster.connect(), "memory:restored-lanes", self.store, now_ms)
 
     async def node(self, name: str) -> None:
-        grid = self.cluster.connect()
+        grid = self.grids[name] = self.cluster.connect()
         found = await find(grid)
         assert found is not None
         host = Host(grid, name, REGISTRY, now_ms, found.formation, found.incarnation, random=Random(name))
@@ -159,3 +163,48 @@ async def test_clients_say_in_their_slots_which_incarnation_they_write_to() -> N
             await client.publish("a", 2)
         assert said == [2, 2]
         nursery.cancel_scope.cancel()
+
+
+async def test_an_owner_that_was_frozen_over_a_restore_removes_no_job_of_the_restored_cluster() -> None:
+    """It had looked at the definition of a job that has asked for its end, and was about to change it."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        await world.begin()
+        grid = world.cluster.connect()
+        grids, frozen = [grid, *world.grids.values()], trio.Event()
+        for each in grids:
+            freeze_before_change(each, frozen)
+        async with open_client(grid, registry=REGISTRY, now_ms=now_ms) as client:
+            await client.publish("a", LAST)
+            with trio.fail_after(60):
+                await frozen.wait()
+            await world.restore()
+            nursery.start_soon(world.node, "node-2")
+            await trio.sleep(20)
+            for each in grids:
+                each.thaw()
+            await trio.sleep(5)
+            after = await definition(world)
+            assert (after.wanted, after.revision, after.incarnation) == ("running", 1, 2)
+        async with open_client(world.cluster.connect(), registry=REGISTRY, now_ms=now_ms) as client:
+            assert (await client.state("a")).seen == [0]
+        nursery.cancel_scope.cancel()
+
+
+def freeze_before_change(grid: FaultyGrid, frozen: trio.Event) -> None:
+    """The first compare-and-set that would change a definition is held up, and all that comes after it."""
+    replace = grid.replace_if_same
+
+    async def replace_if_same(map: Map, partition: int, key: bytes, old: bytes, new: bytes) -> bool:
+        if map is Map.JOBS and old != new and not frozen.is_set():
+            frozen.set()
+            grid.freeze()
+        return await replace(map, partition, key, old, new)
+
+    grid.replace_if_same = replace_if_same  # type: ignore[method-assign]
+
+
+async def definition(world: World) -> Definition:
+    stored = await world.cluster.connect().get(Map.JOBS, 0, b"a")
+    assert stored is not None
+    return decode(stored, Definition)
