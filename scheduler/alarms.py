@@ -89,6 +89,9 @@ class Alarms:
                 live.failure = structs.replace(live.failure, retry_ms=0)
                 tenure.lives.ready(live)
         while self.timers and self.timers[0][0] <= now_ms:
+            if tenure.turns.draft.size() >= tenure.host.budget.taken_bytes or tenure.host.pace.is_over():
+                tenure.wake()  # the others with the next record: each has its job's state in it
+                return
             due_ms, id = heapq.heappop(self.timers)
             if id not in tenure.lives.by_id and id not in tenure.state.jobs:
                 continue

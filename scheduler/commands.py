@@ -1,13 +1,16 @@
 """Questions to a partition about its jobs, and what is asked of them: answered by the owner, after a commit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import nsmallest
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Raw
 
 from tenure.scheduler.activities_wire import Activity
+from tenure.scheduler.budget import PAGE_BYTES_MAX
 from tenure.scheduler.errors import WrongType
 from tenure.scheduler.journal import TenureOver
 from tenure.scheduler.live import Live
@@ -24,7 +27,10 @@ REPEATED_S_MAX = 3600.0
 """Clients repeat a command until they are answered. One that counts once is remembered for so long."""
 AILING_ATTEMPTS = 5
 """What has failed so often in a row is not just a hiccup."""
+SHOWN_BYTES_MAX = 2**18
+"""Of a state, a message or an activity's words, no more is shown by the way: who wants it asks for it."""
 _decode = msgspec.msgpack.Decoder().decode
+_encode = msgspec.msgpack.Encoder().encode
 Arguments = dict[str, Any]
 
 
@@ -36,27 +42,33 @@ def body_of(envelope: Envelope) -> Any:
         return None
 
 
-def run(tenure: "Tenure", envelope: Envelope) -> None:
-    """Do what a command asks, and answer it."""
+def run(tenure: "Tenure", envelope: Envelope, after: str = "", count: int = 0) -> tuple[str, int] | None:
+    """Do what a command asks, and answer it. What is too much for one record is left half done: it goes on behind
+    `after` next time, `count` being done."""
     arguments = body_of(envelope)
     operation = OPERATIONS.get(arguments.get("op", "")) if isinstance(arguments, dict) else None
     if operation is None:
-        tenure.turns.draft.answer_error(envelope, "AskFailed", f"no such command: {arguments!r}")
-        return
+        tenure.turns.draft.answer_error(envelope, "AskFailed", f"no such command: {arguments!r:.200}")
+        return None
     if operation in (_jobs, _jobs_of, _status) and tenure.definitions.postpone(envelope):
-        return
+        return None
     once = f"command {arguments['once']!s:.100}" if arguments.get("once") else ""
     if once and (known := tenure.turns.remembered("", once)) is not None and known[1] is not None:
         tenure.turns.draft.answer(envelope, known[1])
-        return
+        return None
     try:
-        operation(tenure, envelope, arguments)
+        if operation is _exhume:
+            if (left := _exhume(tenure, envelope, arguments, count)) is not None:
+                return left
+        else:
+            operation(tenure, envelope, arguments)
         if once:
             _remember(tenure, envelope, once)
     except TenureOver:
         raise
     except Exception as error:  # noqa: BLE001  # whatever somebody asks for, the partition goes on
         tenure.turns.draft.answer_error(envelope, "AskFailed", f"wrong arguments: {arguments!r:.200}: {error!r}")
+    return None
 
 
 def _remember(tenure: "Tenure", envelope: Envelope, once: str) -> None:
@@ -181,7 +193,7 @@ def _description(tenure: "Tenure", live: Live) -> Arguments:
         "topics": list(live.topics),
         "progress": list(live.progress) if live.progress else None,
         "activities": [_activity(tenure, activity) for activity in live.activities],
-        "state": shown(live.state),
+        "state": _glance(live.state),
     }
 
 
@@ -203,9 +215,9 @@ def _activity(tenure: "Tenure", activity: Activity) -> Arguments:
         "ended_ms": activity.ended_ms,
         "waits_for": tenure.supervisor.waits_for(activity.id),
         "progress": list(activity.progress) if activity.progress else None,
-        "details": shown(activity.details) if activity.details else {},
-        "notes": shown(activity.notes) if activity.notes else {},
-        "result": shown(activity.result) if activity.result else None,
+        "details": _glance(activity.details) if activity.details else {},
+        "notes": _glance(activity.notes) if activity.notes else {},
+        "result": _glance(activity.result) if activity.result else None,
         "error": activity.error,
     }
 
@@ -216,11 +228,16 @@ def _first_waiting(live: Live) -> Arguments | None:
     first = live.queue[0]
     return {
         "kind": first.kind,
-        "message": shown(first.body),
+        "message": _glance(first.body),
         "id": first.id,
         "source": first.source,
         "attempts": first.attempts,
     }
+
+
+def _glance(encoded: Any) -> Any:
+    """The same, but for what is large: of that only how large it is."""
+    return shown(encoded) if len(encoded) <= SHOWN_BYTES_MAX else f"({len(encoded)} bytes)"
 
 
 def shown(encoded: Any) -> Any:
@@ -251,12 +268,24 @@ def _summary(tenure: "Tenure", id: str, record: JobRecord) -> Arguments:
     }
 
 
+def _page(rows: Iterable[Arguments], limit: int = PAGE_MAX) -> tuple[list[Raw], bool]:
+    """As many rows, encoded, as a page has room for; and whether there are more. There is always room for one."""
+    page: list[Raw] = []
+    size_bytes = 0
+    for row in rows:
+        if len(page) >= limit or size_bytes >= PAGE_BYTES_MAX:
+            return page, True
+        page.append(Raw(_encode(row)))
+        size_bytes += len(page[-1])
+    return page, False
+
+
 def _jobs(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     """A page of jobs in the order of their ids, after `after`."""
     after, limit = str(arguments.get("after", "")), min(PAGE_MAX, int(arguments.get("limit", PAGE_MAX)))
-    ids = sorted(id for id in _ids(tenure) if id > after)
-    page = [_summary(tenure, id, _record(tenure, id)) for id in islice(ids, limit)]
-    tenure.turns.draft.answer_value(envelope, {"jobs": page, "more": len(ids) > limit})
+    ids = nsmallest(limit + 1, (id for id in _ids(tenure) if id > after))
+    page, more = _page((_summary(tenure, id, _record(tenure, id)) for id in ids), limit)
+    tenure.turns.draft.answer_value(envelope, {"jobs": page, "more": more})
 
 
 def _ids(tenure: "Tenure") -> set[str]:
@@ -338,26 +367,38 @@ def _jobs_of(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None
 
 
 def _workers(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
-    """The activities of an application's jobs (of all, if none is named) that have not ended."""
-    wanted = str(arguments.get("application", ""))
+    """The activities of an application's jobs (of all, if none is named) that have not ended: a page in the order of
+    their ids, after `after`. Who names none (older clients don't) gets some of them, if they are many."""
+    wanted, after = str(arguments.get("application", "")), str(arguments.get("after", ""))
     found = []
     for id, record in tenure.lives.records():
         for activity in record.activities:
             application = application_of(tenure, record.type, record.application)
-            if not activity.has_ended and wanted in ("", application):
-                found.append(_activity(tenure, activity) | {"job": id, "application": application})
-    tenure.turns.draft.answer_value(envelope, found)
+            if not activity.has_ended and wanted in ("", application) and activity.id > after:
+                found.append((activity.id, id, application, activity))
+    found.sort(key=itemgetter(0))
+    page, more = _page(
+        _activity(tenure, activity) | {"job": id, "application": application} for _, id, application, activity in found
+    )
+    tenure.turns.draft.answer_value(envelope, {"workers": page, "more": more} if "after" in arguments else page)
 
 
 def _topics(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
-    tenure.turns.draft.answer_value(envelope, {topic: len(jobs) for topic, jobs in tenure.state.subscribers.items()})
+    """Topics, and how many jobs have them: a page in the order of their names, as for `_workers`."""
+    after = str(arguments.get("after", ""))
+    names = nsmallest(PAGE_MAX + 1, (topic for topic in tenure.state.subscribers if topic > after))
+    rows = [{"topic": topic, "jobs": len(tenure.state.subscribers[topic])} for topic in names[:PAGE_MAX]]
+    if "after" in arguments:
+        tenure.turns.draft.answer_value(envelope, {"topics": rows, "more": len(names) > PAGE_MAX})
+    else:
+        tenure.turns.draft.answer_value(envelope, {row["topic"]: row["jobs"] for row in rows})
 
 
 def _dead_letters(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     after, limit = int(arguments.get("after", 0)), min(PAGE_MAX, int(arguments.get("limit", PAGE_MAX)))
-    numbers = sorted(n for n in tenure.state.dead if n > after)
-    page = [_letter(tenure, tenure.state.dead[n]) for n in numbers[:limit]]
-    tenure.turns.draft.answer_value(envelope, {"letters": page, "more": len(numbers) > limit})
+    numbers = nsmallest(limit + 1, (n for n in tenure.state.dead if n > after))
+    page, more = _page((_letter(tenure, tenure.state.dead[n]) for n in numbers), limit)
+    tenure.turns.draft.answer_value(envelope, {"letters": page, "more": more})
 
 
 def _letter(tenure: "Tenure", letter: DeadLetter) -> Arguments:
@@ -375,21 +416,28 @@ def _letter(tenure: "Tenure", letter: DeadLetter) -> Arguments:
     }
 
 
-def _exhume(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+def _exhume(tenure: "Tenure", envelope: Envelope, arguments: Arguments, count: int) -> tuple[str, int] | None:
     """Take dead letters out: deliver them again (`replay`), or not."""
-    found = [letter for n in arguments.get("letters", []) if (letter := tenure.dead_letters.take_out(n)) is not None]
-    for letter in found:
-        dead = letter.envelope
+    dead_letters, done = tenure.dead_letters, 0
+    for n in arguments.get("letters", []):
+        if done and tenure.taking.must_end():
+            tenure.want_commit()
+            return str(n), count
+        if (letter := dead_letters.take_out(n)) is None:
+            continue
+        dead, done = letter.envelope, done + 1
         if arguments.get("replay"):
             again = Envelope(dead.to, dead.body, Kind.MESSAGE, dead.id, 0, dead.source, dead.slot, dead.index)
             again.origin = dead.origin
             tenure.taking.deliver(again)
-    tenure.dead_letters.thinned()
-    tenure.turns.draft.answer_value(envelope, len(found))
+        count += 1
+    dead_letters.thinned()
+    tenure.turns.draft.answer_value(envelope, count)
     tenure.want_commit()
+    return None
 
 
-OPERATIONS: dict[str, Callable[["Tenure", Envelope, Arguments], None]] = {
+OPERATIONS: dict[str, Callable[..., Any]] = {
     "check": _check,
     "reconcile": _reconcile,
     "retry": _retry,

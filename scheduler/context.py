@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenure.scheduler.activities import Wish, apply, begin
 from tenure.scheduler.activities_wire import Activity, ActivityPolicy
-from tenure.scheduler.errors import Mistake, TooLarge
+from tenure.scheduler.budget import envelope_bytes
+from tenure.scheduler.errors import Mistake, TooLarge, TurnTooLarge
 from tenure.scheduler.jobtype import COUNT_MAX, Retry
 from tenure.scheduler.keys import split_slot_key
 from tenure.scheduler.timers import TimerWish, check_cron, due_at_ms, due_in_ms, next_cron_ms
@@ -53,6 +54,7 @@ class Context:
     _fence = 0
     _state: dict[str, Any] | None = None
     _wishes: "list[Wish] | None" = None
+    _sent_bytes = 0
     _asks_more = False
     """Is progress, topics, finished or wishes set?"""
 
@@ -283,3 +285,17 @@ class Context:
         if self._sends is None:
             self._sends = []
         self._sends.append(sent)
+        self._sent_bytes += envelope_bytes(sent[0])
+        limit = self._turns.settings.turn_bytes_max
+        if self._sent_bytes > limit:
+            raise TurnTooLarge(
+                f"this turn sends more than {limit} bytes in {len(self._sends)} messages (turn_bytes_max; a broadcast "
+                "counts once for each partition): send in several turns, each of which sends the job its next"
+            )
+
+    def _work_bytes(self) -> int:
+        """Of its job's activities, with those that are to be started."""
+        if self._wishes is None:
+            return 0
+        started = sum(len(wish[1].work) for wish in self._wishes if wish[0] == "start")
+        return started + sum(len(activity.work) for activity in self._live.activities)

@@ -116,9 +116,14 @@ class Cutting:
         self._held[sender] = None
         self._want(number)
 
+    def is_wanted(self) -> bool:
+        """Is a record to be the cut, as soon as one can be?"""
+        return self._wanted > self.tenure.state.cut
+
     def due(self) -> int:
-        """The number that the next record is the cut for, or 0."""
-        return self._wanted if self._wanted > self.tenure.state.cut else 0
+        """The number that the next record is the cut for, or 0. What is on its way at a cut is whole slots: one that is
+        half dealt with comes to its end first."""
+        return self._wanted if self.is_wanted() and not self.tenure.taking.begun else 0
 
     def committed(self, number: int) -> None:
         """The cut is committed. Nothing has happened since, as no slot is taken while a record is in flight."""

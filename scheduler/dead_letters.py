@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from tenure.scheduler.budget import envelope_bytes
 from tenure.scheduler.holding import HARD
 from tenure.scheduler.keys import is_partition_sender
 from tenure.scheduler.texts import storable
@@ -72,6 +73,7 @@ class DeadLetters:
         envelope.body = envelope.body.copy()
         draft = self.turns.draft
         draft.buried.append(DeadLetter(n, envelope, reason, detail, self.host.now_ms()))
+        draft.other_bytes += envelope_bytes(envelope) + len(detail)
         draft.wanted = True
         self.count += 1
         self.size_bytes += len(envelope.body)

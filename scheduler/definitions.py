@@ -167,17 +167,18 @@ class Definitions:
 
     def reconcile(self) -> None:
         """Make jobs what their definitions say, in the draft."""
-        if self._seen:
-            seen, self._seen = self._seen, {}
-            for id, (definition, value) in seen.items():
-                self._reconcile_seen(id, definition, value)
+        while self._seen and not self._must_end():
+            id = next(iter(self._seen))
+            self._reconcile_seen(id, *self._seen.pop(id))
         if self._proved:
-            proved, self._proved = self._proved, []
-            for id, definition, revision in proved:
-                self._reconcile_proved(id, definition, revision)
+            proved, self._proved = deque(self._proved), []
+            while proved and not self._must_end():
+                self._reconcile_proved(*proved.popleft())
+            self._proved[:0] = proved
         if self._current:
-            current, self._current = self._current, []
-            for id, definition in current:
+            current, self._current = deque(self._current), []
+            while current and not self._must_end():
+                id, definition = current.popleft()
                 live = self.tenure.lives.of(id)
                 live.loading = False
                 self._looked_up.pop(id, None)
@@ -187,6 +188,9 @@ class Definitions:
                     self._bury(live, definition)
                 else:
                     self._create(live, definition)
+            self._current[:0] = current
+        if self._seen or self._current:
+            self.tenure.wake()
         # Last: what was seen is dealt with now, and nothing may wake us again.
         if self._waiting:
             self._answer_reached()
@@ -194,6 +198,10 @@ class Definitions:
             postponed, self._postponed = self._postponed, []
             for envelope in postponed:
                 commands.run(self.tenure, envelope)
+
+    def _must_end(self) -> bool:
+        """Are the rest for the next record? Each has its job's state in it, or a message that can't be delivered."""
+        return self.tenure.turns.draft.size() >= self.host.budget.seen_bytes or self.host.pace.is_over()
 
     def postpone(self, envelope: Envelope) -> bool:
         """Should this command wait for jobs that are about to be created? Then it is run when they are."""
@@ -334,8 +342,11 @@ class Definitions:
             envelope = live.queue[0]
             turns.done(live, envelope)
             self.tenure.dead_letters.bury(envelope, reason, detail)
-        turns.draft.uncarried.pop(live.id, None)
-        self.tenure.lives.ready(live)  # to be forgotten
+            if self._must_end():
+                break
+        if not live.queue:
+            turns.draft.uncarried.pop(live.id, None)
+        self.tenure.lives.ready(live)  # to be forgotten; or looked up once more, for the rest
 
     def after_removal(self, id: str) -> None:
         """The job's old generation is gone; is there a new one already?"""

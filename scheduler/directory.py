@@ -128,18 +128,34 @@ class Directory:
         silent: dict[int, TenureError] | None = None,
         limit: int | None = None,
     ) -> list[dict[str, Any]]:
+        first_page = {"op": op} if limit is None else {"op": op, "limit": limit}
+        return await self.all_pages(first_page, rows, key, deadline_s, only=only, silent=silent, limit=limit)
+
+    async def all_pages(
+        self,
+        arguments: dict[str, Any],
+        rows: str,
+        key: str,
+        deadline_s: float | None,
+        *,
+        only: Collection[int] | None = None,
+        silent: dict[int, TenureError] | None = None,
+        limit: int | None = None,
+    ) -> list[dict[str, Any]]:
         """What all partitions list; each page goes on behind the last row's key. No more than `limit` of each."""
         found: list[dict[str, Any]] = []
-        first_page = {"op": op} if limit is None else {"op": op, "limit": limit}
-        answers = await self.every_partition(first_page, deadline_s=deadline_s, only=only, silent=silent)
+        answers = await self.every_partition(arguments, deadline_s=deadline_s, only=only, silent=silent)
         for partition, first in enumerate(answers):
             page, before = first, len(found)
+            if page is not None and not (isinstance(page, dict) and isinstance(page.get(rows), list)):
+                found += _old_rows(page, key)
+                continue
             while page is not None:
                 found += page[rows]
                 if not page["more"] or (limit is not None and len(found) - before >= limit):
                     break
-                arguments = {"op": op, "after": page[rows][-1][key]}
-                page = await self.client.command(partition, "", arguments, deadline_s=deadline_s)
+                behind = {**arguments, "after": page[rows][-1][key]}
+                page = await self.client.command(partition, "", behind, deadline_s=deadline_s)
         return found
 
     async def partitions(self, *, deadline_s: float | None = None) -> list[dict[str, Any]]:
@@ -148,10 +164,8 @@ class Directory:
 
     async def topics(self, *, deadline_s: float | None = None) -> dict[str, int]:
         """Topics and how many jobs subscribe to them."""
-        found: dict[str, int] = {}
-        for topics in await self.every_partition({"op": "topics"}, deadline_s=deadline_s):
-            found |= topics
-        return dict(sorted(found.items()))
+        found = await self.all_pages({"op": "topics", "after": ""}, "topics", "topic", deadline_s)
+        return dict(sorted((topic["topic"], topic["jobs"]) for topic in found))
 
     async def dead_letters(self, *, deadline_s: float | None = None) -> list[dict[str, Any]]:
         """Messages that no job could take, oldest first."""
@@ -168,3 +182,10 @@ class Directory:
             arguments = {"op": "exhume", "letters": numbers, "replay": replay}
             count += await self.client.command(partition, "", arguments, deadline_s=deadline_s, once=True)
         return count
+
+
+def _old_rows(answer: Any, key: str) -> list[dict[str, Any]]:
+    """Of an older node, which knows of no pages."""
+    if isinstance(answer, dict):
+        return [{key: name, "jobs": count} for name, count in answer.items()]
+    return list(answer)

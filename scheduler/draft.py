@@ -1,12 +1,14 @@
 """The record under construction: what turns have done since the last freeze."""
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
 from msgspec import Raw
 
+from tenure.scheduler.budget import envelope_bytes, job_bytes
 from tenure.scheduler.texts import storable
 from tenure.scheduler.wire import Answer, Batch, DeadLetter, Envelope, Record, encode
 
@@ -14,17 +16,39 @@ if TYPE_CHECKING:
     from tenure.scheduler.live import Live
     from tenure.scheduler.state import PartitionState
 
-__all__ = ["Draft", "slots_of"]
+__all__ = ["Begun", "Draft", "slots_of"]
 
 SLOT_BYTES_MAX = 512 * 1024
 _encode = msgspec.msgpack.Encoder().encode
+
+
+Begun = tuple[int, int, int, str, int]
+
+
+class _Changed(dict[str, "Live"]):
+    """Jobs whose records are to be written. One that changes again replaces itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size_bytes = 0
+        self._sizes: dict[str, int] = {}
+
+    def __setitem__(self, id: str, live: "Live") -> None:
+        size = job_bytes(live)
+        self.size_bytes += size - self._sizes.get(id, 0)
+        self._sizes[id] = size
+        super().__setitem__(id, live)
 
 
 class Draft:
     """Effects that will be committed together. Becomes a `Record` once, when the journal is free."""
 
     def __init__(self) -> None:
-        self.changed: dict[str, Live] = {}
+        self.changed = _Changed()
+        self.other_bytes = 0
+        """About so many besides those jobs and what is sent."""
+        self.sent_bytes = 0
+        self.begun: dict[bytes, Begun] = {}
         self.gone: dict[str, None] = {}
         self.cursors: dict[bytes, tuple[int, int]] = {}
         self.forgotten: dict[bytes, None] = {}
@@ -64,10 +88,19 @@ class Draft:
         self.cursors.pop(sender, None)
         self.forgotten[sender] = None
         self.watermark = max(self.watermark, cursor[0])
+    def size(self) -> int:
+        """About so many bytes will its record have."""
+        return self.changed.size_bytes + self.other_bytes + self.sent_bytes
+
+    def send(self, envelope: Envelope, partition: int) -> None:
+        """To a job or topic of that partition, with the commit."""
+        self.sends.setdefault(partition, []).append(envelope)
+        self.sent_bytes += envelope_bytes(envelope)
 
     def answer(self, envelope: Envelope, answer: Answer) -> None:
         """With the commit, to the client that asked (if it did)."""
         if envelope.reply:
+            self.other_bytes += 40 + len(answer.body)
             self.answers.append((envelope.slot[:8], Answer(envelope.reply, answer.ok, answer.body)))
             self.wanted = True
 
@@ -91,7 +124,7 @@ class Draft:
         record.unmailed = self.done
         for id, live in self.uncarried.items():
             if len(live.queue) > live.carried:
-                record.mailed[id] = mail = list(live.queue)[live.carried :]
+                record.mailed[id] = mail = list(islice(live.queue, live.carried, None))
                 live.mail_bytes += sum(len(envelope.body) for envelope in mail)
                 live.carried = len(live.queue)
         for id, live in self.recounted.items():
@@ -101,6 +134,7 @@ class Draft:
             record.outbox = _numbered(self.sends, state, encode)
         record.answers, record.buried, record.exhumed = self.answers, self.buried, self.exhumed
         record.letters_lost = (self.letters_dropped, self.letters_expired)
+        record.begun = self.begun
         record.remembered = [(job, id, until, answer) for (job, id), (until, answer) in self.remembered.items()]
         record.steps, record.subscribed = self.steps, self.subscribed
         record.generations = self.generations

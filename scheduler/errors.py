@@ -38,6 +38,7 @@ __all__ = [
     "TenureError",
     "TooLarge",
     "TryAgain",
+    "TurnTooLarge",
     "Undecodable",
     "UnknownJob",
     "UnknownJobType",
@@ -209,11 +210,15 @@ class WrongType(Mistake):
 
 
 class TooLarge(Mistake):
-    """A message or a definition is larger than the cluster's limit."""
+    """A message, an answer or a definition is larger than the cluster's limit."""
 
 
 class StateTooLarge(Mistake):
     """A job's state has grown past the limit; the turn that did it has failed."""
+
+
+class TurnTooLarge(Mistake):
+    """A turn leaves more in all than one may: its state, what it sends, its answer, its activities. It has failed."""
 
 
 class BadSchedule(Mistake):

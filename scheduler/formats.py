@@ -16,17 +16,21 @@ import msgspec
 
 from tenure.scheduler.errors import Mistake, UnreadableFormat
 
-__all__ = ["FIRST", "Format", "Formats", "add_format", "format_of", "known_formats", "stamp"]
+__all__ = ["FIRST", "MARK", "Format", "Formats", "add_format", "format_of", "known_formats", "stamp"]
 
 FIRST = 1
 UNAUTHENTICATED = 0
+MARK = 0x80
+"""Added to the number of a value whose format has fields that older versions leave out, where that would do harm: they
+refuse the value as one of a format that they don't know, and its partition goes to a node that is newer. It is there
+for what is rare and soon over, like a message to very many subscribers that is half sent."""
 
 
 class Format(NamedTuple):
     """One way to write values."""
 
     number: int
-    """1 to 255: the first byte of every value."""
+    """1 to 127: the first byte of every value."""
     encode: Callable[[object], bytes]
     decode: Callable[[memoryview, type[Any]], Any]
     """Raises what msgspec raises where the bytes are no such value."""
@@ -48,8 +52,8 @@ _known: dict[int, Format] = {FIRST: Format(FIRST, _encoder.encode, _decode)}
 
 def add_format(format: Format) -> None:
     """Let this process read and write one more. Its number must be free: numbers mean the same for ever."""
-    if not FIRST < format.number < 256 or format.number in _known:
-        raise Mistake(f"format {format.number} can't be added: numbers from 2 to 255 that are not taken can")
+    if not FIRST < format.number < MARK or format.number in _known:
+        raise Mistake(f"format {format.number} can't be added: numbers from 2 to 127 that are not taken can")
     _known[format.number] = format
 
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from tenure.scheduler.activities_port import Launcher
+from tenure.scheduler.budget import Budget
 from tenure.scheduler.failure_log import FailureLog
 from tenure.scheduler.formats import Formats
 from tenure.scheduler.grid.port import Grid
 from tenure.scheduler.hangs import Hangs
 from tenure.scheduler.jobtype import JobType, Registry, unpickled_type
 from tenure.scheduler.keys import partition_of
+from tenure.scheduler.pace import Pace
 from tenure.scheduler.precedence import Precedence
 from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.snapshots.desk import Desk
@@ -118,6 +120,8 @@ class Host:
         self.precedence = Precedence()
         self.hangs = Hangs(self.node)
         self.failure_log = FailureLog(lambda text, traceback: self.log_failure(text, traceback))
+        self.pace = Pace()
+        self.budget = Budget(self.settings)
 
     def turns_are_awaited(self) -> bool:
         """Are there jobs that could run, but for the turns that run already?"""

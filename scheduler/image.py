@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tenure.scheduler.errors import Undecodable
 from tenure.scheduler.state import PartitionState, Remembered
-from tenure.scheduler.wire import Answer, DeadLetter, Envelope, JobRecord, decode, encode
+from tenure.scheduler.wire import Answer, DeadLetter, Envelope, JobRecord, decode, encode, marked
 
 __all__ = ["Extras", "Frozen", "checksum_of", "thaw"]
 
@@ -34,6 +34,7 @@ class _Meta(Struct):
     cut: int = 0
     letters_lost: tuple[int, int] = (0, 0)
     generations: int = 0
+    begun: dict[bytes, tuple[int, int, int, str, int]] = {}
 
 
 class Extras(Struct, array_like=True):
@@ -67,7 +68,8 @@ class Frozen:
 
     def __init__(self, state: PartitionState) -> None:
         self.next_slot = state.next_slot
-        self.meta = _Meta(**{**state.meta(), "cursors": dict(state.cursors), "numbered": dict(state.numbered)})
+        copied = {name: dict(getattr(state, name)) for name in ("cursors", "numbered", "begun")}
+        self.meta = _Meta(**{**state.meta(), **copied})
         self.jobs = dict(state.jobs)
         self.extras: dict[str, Extras] = {}
         for job, mail in state.mail.items():
@@ -85,6 +87,8 @@ class Frozen:
         waiting = bytearray()
         for piece in self._pieces():
             encoded = encode(piece)
+            if piece.meta is not None and piece.meta.begun:
+                encoded = marked(encoded)
             waiting += len(encoded).to_bytes(4, "big") + encoded
             while len(waiting) >= chunk_bytes_max:
                 yield bytes(waiting[:chunk_bytes_max])
@@ -147,5 +151,5 @@ def _thaw_meta(state: PartitionState, meta: _Meta) -> None:
     state.dead = {letter.n: letter for letter in meta.dead}
     state.subscribers = {topic: dict.fromkeys(jobs) for topic, jobs in meta.subscribers.items()}
     state.epoch, state.owner, state.last_id, state.cut = meta.epoch, meta.owner, meta.last_id, meta.cut
-    state.closed_for, state.next_slot = meta.closed_for, meta.next_slot
+    state.closed_for, state.next_slot, state.begun = meta.closed_for, meta.next_slot, meta.begun
     state.generations = meta.generations

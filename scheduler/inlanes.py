@@ -115,13 +115,13 @@ class InLanes:
         lane, n = self.cursors.get(partition_sender(partition), (0, 0))
         return n if lane == incarnation else 0
 
-    def next_slot(self, sender: bytes) -> Slot | None:
-        """The slot of this sender that may be taken now, if it has come in."""
+    def next_slot(self, sender: bytes, begun: tuple[int, int] | None = None) -> Slot | None:
+        """The slot of this sender that may be taken now, if it has come in; first the one that was `begun`."""
         slots = self.waiting.get(sender)
         if not slots:
             return None
-        at = self._next_of(slots, self.cursors.get(sender))
-        if at is None:
+        at = begun or self._next_of(slots, self.cursors.get(sender))
+        if at is None or at not in slots:
             return None
         if at[1] == 0 and self.incarnation > 1 and self._is_outlived(_start_of(slots[at])):
             self.drop_outlived(sender)

@@ -25,7 +25,7 @@ from tenure.scheduler.image import checksum_of, thaw
 from tenure.scheduler.keys import HEAD, chunk_key, journal_key
 from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.state import PartitionState
-from tenure.scheduler.wire import Head, ImageRef, Record, RecordKind, decode, encode
+from tenure.scheduler.wire import Head, ImageRef, Record, RecordKind, decode, encode, marked
 
 __all__ = ["Journal", "TenureOver"]
 
@@ -296,6 +296,8 @@ class Journal:
 
     async def _append(self, record: Record) -> bool:
         stored = self.encode(record)
+        if record.begun:
+            stored = marked(stored)
         if not await self.write_once(Map.JOURNAL, journal_key(self.slot), stored):
             return False
         self._add(record, stored)

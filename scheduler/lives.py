@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tenure.scheduler.assignment import PICKLED
+from tenure.scheduler.budget import envelope_bytes
 from tenure.scheduler.errors import Undecodable
 from tenure.scheduler.live import Live
 from tenure.scheduler.turnid import turn_id
@@ -103,6 +104,7 @@ class Lives:
             draft.done[live.id] = draft.done.get(live.id, 0) + live.carried
             steps = self.state.steps.get(live.id, {})  # they would go with the mailbox
             draft.steps[:0] = [(live.id, turn, name, result) for (turn, name), result in steps.items()]
+            draft.other_bytes += sum(map(len, steps.values())) + sum(map(envelope_bytes, live.queue))
         live.uncount(1 if live.running else 0)
         live.carried = live.mail_bytes = 0
         draft.uncarried[live.id] = live

@@ -1,5 +1,6 @@
 """Which turns run when: plain ones at once and to their end, async ones in tasks of their own; and when a job rests."""
 
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,10 @@ class Running:
         self._scopes: set[trio.CancelScope] = set()
         self._queued_scopes: set[trio.CancelScope] = set()
         """Of run loops that wait until their node may run one more turn."""
+        self.is_starved = False
+        """Have async turns filled what the loop needs too? Then they wait until it has had its part of a record."""
+        self._come_first = False
+        """Did what came in leave no room for turns in the last record? Then they come first in this one."""
 
     def is_at_work(self) -> bool:
         """Is a run loop at work, or about to be?"""
@@ -41,15 +46,38 @@ class Running:
         for scope in self._scopes:
             scope.cancel()
 
+    def begin_pass(self) -> bool:
+        """The loop begins to fill a draft. May it take something in?"""
+        self.is_starved = self.turns.draft.size() >= self.host.budget.seen_bytes
+        return not self.is_starved and not self._come_first
+
     async def run_ready(self) -> None:
         """Run what can be run: plain turns to their end, async ones in tasks of their own."""
         if self._over_outbox and not self.tenure.outbox_is_full():
             self._unpark_senders()
         if self.suspicion.is_on():
             await self.suspicion.count(self.lives.readied)
+        self._come_first = self.turns.is_full() and bool(self.lives.readied)
+        if self._come_first:
+            self.is_starved = True
+            return
+        tasks = await self._run_each()
+        self.turns.free()
+        if self.suspicion.wants_more():
+            self.tenure.wake()
+        if tasks:
+            # Handlers that don't really wait are done after a tick or two: let them into this record.
+            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
+
+    async def _run_each(self) -> int:
+        """Returns how many tasks were begun."""
+        pace, turns = self.host.pace, self.turns
+        await pace.begin()
         ready, self.lives.readied = self.lives.readied, {}
         tasks = 0
-        for live in ready.values():
+        jobs = iter(ready.values())
+        for live in jobs:
             if not live.queue:
                 self.settle(live)
             elif not live.exists():
@@ -61,7 +89,7 @@ class Running:
                     tasks += self._start_run_loop(live)
                 else:
                     try:
-                        self.turns.run_plain(live)
+                        turns.run_plain(live)
                     except Exception as error:
                         _note(error, live)
                         raise
@@ -69,12 +97,17 @@ class Running:
                         self.lives.ready(live)
                     else:
                         self.settle(live)
-        if self.suspicion.wants_more():
+                    if pace.is_over() or turns.is_full():
+                        break
+        pace.end()
+        self._leave(jobs)
+        return tasks
+
+    def _leave(self, left: "Iterator[Live]") -> None:
+        """The pass has to end: these are next, before what has gone on."""
+        if first := {live.id: live for live in left}:
+            self.lives.readied = first | self.lives.readied
             self.tenure.wake()
-        if tasks:
-            # Handlers that don't really wait are done after a tick or two: let them into this record.
-            await trio.lowlevel.checkpoint()
-            await trio.lowlevel.checkpoint()
 
     def _start_run_loop(self, live: Live) -> int:
         if self.tenure.is_closing():

@@ -19,8 +19,29 @@ class _Checked(Struct, frozen=True, kw_only=True):
                 raise Mistake(f"{name} can't be negative: {value}")
 
 
+MESSAGE_BYTES_LIMIT = 2 * 2**20
+"""Half of what a turn may leave."""
+_WITHIN = (
+    ("turn_bytes_max", "record_bytes_max", 2),
+    ("state_bytes_max", "turn_bytes_max", 1),
+    ("answer_bytes_max", "turn_bytes_max", 1),
+    ("message_bytes_max", "turn_bytes_max", 2),
+)
+"""A setting, another one, and how many times the first must fit into the second."""
+
+
 class NodeSettings(_Checked, frozen=True, kw_only=True):
     """How a node runs. Safety rests on none of these: they trade speed for memory, and patience for pauses."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for small, large, times in _WITHIN:
+            if getattr(self, small) * times > getattr(self, large):
+                share = "" if times == 1 else f" a {'half' if times == 2 else 'quarter'} of"
+                raise Mistake(
+                    f"{small} is {getattr(self, small)}, and may be{share} {large} at most, "
+                    f"which is {getattr(self, large)}: set {small} lower or {large} higher"
+                )
 
     heartbeat_s: float = 0.2
     """How often a node says that it is there. Its stop costs others one look at the map a beat."""
@@ -47,7 +68,13 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     group_messages_max: int = 4096
     """So many messages at most are taken into one journal record."""
     group_bytes_max: int = 4 * 2**20
-    """So many bytes of lane slots at most are taken into one journal record."""
+    """So many bytes of lane slots at most are taken into one journal record; fewer, if `record_bytes_max` is small."""
+    record_bytes_max: int = 8 * 2**20
+    """No journal record is larger: what would not fit goes into the next ones. Members are slow to store larger values,
+    and nodes stand still as they are written."""
+    turn_bytes_max: int = 4 * 2**20
+    """A turn that leaves more than this in all (its state, what it sends, its answer, the work of its activities) fails
+    with `TurnTooLarge`. Half of `record_bytes_max` at most."""
     image_journal_bytes_min: int = 96 * 1024
     """An image is written before the journal since the last one has outgrown it, and this."""
     image_journal_slots_max: int = 768
@@ -55,8 +82,11 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     both, from two thirds to all, so that not all images are written at once."""
     chunk_bytes_max: int = 256 * 1024
     """The size of an image's chunks; one grid entry each."""
-    state_bytes_max: int = 8 * 2**20
-    """A turn that leaves a larger state fails with `StateTooLarge`."""
+    state_bytes_max: int = 3 * 2**20
+    """A turn that leaves a larger state fails with `StateTooLarge`, unless it was as large before. No more than
+    `turn_bytes_max`."""
+    answer_bytes_max: int = 2**20
+    """A turn whose handler returns more to whom asked fails with `TooLarge`. No more than `turn_bytes_max`."""
     message_bytes_max: int = 2**20
     """The same limit that clients keep, for messages that jobs send."""
     mailbox_messages_max: int = 10_000
@@ -65,7 +95,8 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     mailbox_bytes_max: int = 16 * 2**20
     """The same, in bytes."""
     outbox_bytes_max: int = 64 * 2**20
-    """A partition with so much not known to be stored elsewhere parks the jobs that would send more."""
+    """A partition with so much not known to be stored elsewhere parks the jobs that would send more; messages to topics
+    wait in their lanes."""
     turns_at_once_max: int = 10_000
     """Async turns running at the same time on one node."""
     blocking_threads_max: int = 40
@@ -104,6 +135,14 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
 class ClientSettings(_Checked, frozen=True, kw_only=True):
     """How a client publishes and asks."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.message_bytes_max > MESSAGE_BYTES_LIMIT:
+            raise Mistake(
+                f"message_bytes_max is {self.message_bytes_max}, and may be {MESSAGE_BYTES_LIMIT} at most: "
+                "nodes' records hold no larger ones. Keep what is large elsewhere, and publish where it is"
+            )
+
     publish_deadline_s: float = 30.0
     """Publishing waits so long, then raises `Backlogged`."""
     ask_deadline_s: float = 30.0
@@ -117,7 +156,7 @@ class ClientSettings(_Checked, frozen=True, kw_only=True):
     buffer_bytes_max: int = 64 * 2**20
     """Messages that wait for the grid, in all; publishing waits when there are more."""
     message_bytes_max: int = 2**20
-    """A larger message is refused at the caller."""
+    """A larger message is refused at the caller. No more than 2 MiB: nodes' records have room for those."""
     lane_lifetime_s: float = 3600.0
     """The nodes' setting of the same name."""
     tombstone_s: float = 3600.0

@@ -241,6 +241,7 @@ class Sightings:
         busy["messages whose job is looked up"] += sum(
             len(live.queue) for live in self.tenure.lives.by_id.values() if not live.exists()
         )
+        busy["messages that are being sent to many"] += len(self.tenure.taking.begun)
         for why in [why for why, count in busy.items() if not count]:
             del busy[why]
 

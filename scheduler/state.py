@@ -24,6 +24,8 @@ class PartitionState:
         """Messages that were read and whose turns have not finished, oldest first."""
         self.cursors: dict[bytes, tuple[int, int]] = {}
         """sender -> (its lane, the next slot that has not been taken)"""
+        self.begun: dict[bytes, tuple[int, int, int, str, int]] = {}
+        """sender -> how far its next slot has been dealt with (see `Record`)"""
         self.watermark = 0
         """Client lanes born at or before this, and not in `cursors`, are dead."""
         self.outbox: dict[int, deque[tuple[int, bytes]]] = {}
@@ -68,6 +70,10 @@ class PartitionState:
         for job, turn, name, result in record.steps:
             if job in self.jobs:
                 self.steps.setdefault(job, {})[turn, name] = result
+        if self.begun:
+            for sender in record.cursors:
+                self.begun.pop(sender, None)
+        self.begun.update(record.begun)
         for sender in record.forgotten:
             self.cursors.pop(sender, None)
         self.cursors.update(record.cursors)
@@ -161,4 +167,5 @@ class PartitionState:
             "next_slot": self.next_slot,
             "cut": self.cut,
             "generations": self.generations,
+            "begun": self.begun,
         }

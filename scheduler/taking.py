@@ -1,12 +1,17 @@
 """Taking what lanes hold, and handing each message to whom it is for: a job's queue, a topic's subscribers, the
 partition itself."""
 
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
 from msgspec import Raw, msgpack
 
 from tenure.scheduler import commands
+from tenure.scheduler.budget import ENVELOPE_BYTES, envelope_bytes
+from tenure.scheduler.draft import Begun
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.holding import HARD, OVERFLOW
@@ -25,6 +30,13 @@ if TYPE_CHECKING:
 __all__ = ["Taking"]
 
 GAP_PATIENCE_S = 0.01
+COPIES_A_LOOK = 64
+"""So many copies of a message are made between two looks at the clock and the draft."""
+LARGE_BYTES = 4096
+"""A message that is larger has a look at them before each copy."""
+TYPICAL_ID = 40
+Left = tuple[str, int]
+"""(the last that got it, how many have)"""
 
 
 class Taking:
@@ -48,6 +60,15 @@ class Taking:
         self._mailbox_bytes_max = self.settings.mailbox_bytes_max
         self._slots = self._messages = 0
         """Taken so far."""
+        self.begun: dict[bytes, Begun] = dict(self.state.begun)
+        """sender -> how far its next slot has been dealt with"""
+        self._for_room: dict[bytes, None] = {}
+        """Senders whose messages to topics wait for room in the outbox."""
+        self._is_cut_awaited = False
+        self._ordered: dict[str, list[str]] = {}
+        """The subscribers of a topic that very many have, in the order in which they get a message."""
+        self._budget, self._pace = tenure.host.budget, tenure.host.pace
+        self._ends_s = 0.0
 
     def gap_s(self) -> float:
         """When, on trio's clock, to read a slot whose event may have been lost."""
@@ -67,23 +88,37 @@ class Taking:
         self.tenure.wake()
 
     def take(self) -> None:
-        """Take what is next in each lane, up to a group."""
+        """Take what is next in each lane, up to a group, and to what a record has room for."""
         lanes, draft, heard = self.inlanes, self.turns.draft, self.tenure.forgetting.heard
-        cutting, holding, origin = self.tenure.cutting, self.holding, self.host.origin()
+        cutting, holding = self.tenure.cutting, self.holding
         messages = size_bytes = 0
-        senders, lanes.fresh = lanes.fresh, {}
+        self._ends_s = self._half_of_the_slice()
+        senders, lanes.fresh = self._senders(), {}
         last: bytes | None = None
         for sender in senders:
-            while messages < self.settings.group_messages_max and size_bytes < self.settings.group_bytes_max:
-                slot = lanes.next_slot(sender)
+            while (
+                messages < self.settings.group_messages_max
+                and size_bytes < self.settings.group_bytes_max
+                and not self.must_end()
+            ):
+                begun = self.begun.get(sender)
+                if begun is None and self._awaits_cut():
+                    break
+                slot = lanes.next_slot(sender, None if begun is None else begun[:2])
                 if slot is None:
                     break
                 read = self._read(slot)
                 if read.cut > self.state.cut:
                     cutting.await_cut(sender, read.cut)
                     break
-                if (holding.full or holding.letters_full) and not is_partition_sender(sender) and holding.stops(read):
+                is_full = bool(holding.full or holding.letters_full)
+                if is_full and begun is None and not is_partition_sender(sender) and holding.stops(read):
                     self._held_back[sender] = None
+                    break
+                heard(sender)
+                size_bytes += len(slot.value)
+                if not self._deal_with(slot, read.envelopes, begun):
+                    last = sender if sender not in self._for_room else last
                     break
                 lanes.take(slot)
                 if cutting.records:
@@ -91,18 +126,8 @@ class Taking:
                 draft.take(sender, slot.lane, slot.n + 1)
                 draft.consumed.append(slot.key)
                 draft.wanted = True
-                heard(sender)
-                messages += len(batch := read.envelopes)
+                messages += len(read.envelopes)
                 self._slots += 1
-                size_bytes += len(slot.value)
-                index = 0
-                try:
-                    for index, envelope in enumerate(batch):
-                        envelope.slot, envelope.index, envelope.origin = slot.key, index, origin
-                        self.deliver(envelope)
-                except Exception as error:
-                    error.add_note(f"slot {slot.key.hex()}, message {index}: {slot.value[:512].hex()}")
-                    raise
             else:
                 if last is None:
                     last = sender
@@ -118,6 +143,62 @@ class Taking:
             lanes.outlived = []
         if self.holding.has_news():
             self.holding.tell()
+
+    def _half_of_the_slice(self) -> float:
+        """Until when to take: turns have the other half."""
+        now_s = self._pace.clock()
+        return now_s + (self._pace.ends_s - now_s) / 2
+
+    def must_end(self) -> bool:
+        """Is what this record, or this pass, may take in used up?"""
+        return self.turns.draft.size() >= self._budget.taken_bytes or self._pace.clock() >= self._ends_s
+
+    def _senders(self) -> dict[bytes, None]:
+        """Whose lanes to look at."""
+        fresh = self.inlanes.fresh
+        if self._for_room and not self.tenure.outbox_is_full():
+            fresh.update(self._for_room)
+            self._for_room.clear()
+        if self._is_cut_awaited and not self.tenure.cutting.is_wanted():
+            self._is_cut_awaited = False
+            fresh.update(dict.fromkeys(self.inlanes.waiting))
+        return fresh
+
+    def _awaits_cut(self) -> bool:
+        """Is the cut of a snapshot wanted, and slots are half dealt with? These first: a cut has whole slots."""
+        if self.begun and self.tenure.cutting.is_wanted():
+            self._is_cut_awaited = True
+        return self._is_cut_awaited
+
+    def _deal_with(self, slot: Slot, batch: list[Envelope], begun: Begun | None) -> bool:
+        """Hand on what is in a slot. False: the rest is for later records, which go on where this one ends."""
+        first, after, count = (0, "", 0) if begun is None else begun[2:]
+        origin = self.host.origin()
+        index = first
+        try:
+            for index in range(first, len(batch)):
+                envelope = batch[index]
+                envelope.slot, envelope.index, envelope.origin = slot.key, index, origin
+                if envelope.kind == Kind.MESSAGE:
+                    self.deliver(envelope)
+                    continue
+                left: Left | None = (after, count)
+                if index == first or not self.must_end():
+                    left = self.deliver(envelope, after, count)
+                if left is not None:
+                    at = (slot.lane, slot.n, index, *left)
+                    if at != begun and at[2:] != (0, "", 0):
+                        self.begun[slot.sender] = self.turns.draft.begun[slot.sender] = at
+                        self.turns.draft.wanted = True
+                    return False
+                after, count = "", 0
+        except Exception as error:
+            error.add_note(f"slot {slot.key.hex()}, message {index}: {slot.value[:512].hex()}")
+            raise
+        if begun is not None:
+            del self.begun[slot.sender]
+            self.turns.draft.begun.pop(slot.sender, None)
+        return True
 
     def _read(self, slot: Slot) -> Batch:
         try:
@@ -159,17 +240,19 @@ class Taking:
         except GridError:
             pass
 
-    def deliver(self, envelope: Envelope) -> None:
-        """One message that was taken, to whom it is for."""
+    def deliver(self, envelope: Envelope, after: str = "", count: int = 0) -> "Left | None":
+        """One message that was taken, to whom it is for. One that is for many may be left half done, if this record has
+        no room for more: then it is for those behind `after` next time, `count` having got it."""
         kind = envelope.kind
         if kind == Kind.MESSAGE:
             live = self._by_id.get(envelope.to) or self.lives.of(envelope.to)
             if self.closed and self.tenure.sightings.refuses(live, envelope):
                 self._refuse(live, envelope)
-                return
+                return None
             if envelope.reply and self.refusals.refuses(live, envelope):
-                return
+                return None
             live.queue.append(envelope)
+            self.turns.draft.other_bytes += envelope_bytes(envelope)
             if len(live.queue) >= self._mailbox_messages_max or live.mail_bytes >= self._mailbox_bytes_max:
                 if self._overflows(live, envelope):
                     return
@@ -180,22 +263,25 @@ class Taking:
         elif kind == Kind.STATE:
             self._ask_state(envelope)
         elif kind == Kind.TOPIC:
-            self._fan_out(envelope)
+            return self._fan_out(envelope, after, count)
         elif kind == Kind.TYPE:
-            self._to_type(envelope)
+            return self._to_type(envelope, after, count)
         elif kind == Kind.SUBSCRIBE:
+            self._ordered.pop(envelope.to, None)
             wanted = commands.body_of(envelope) is True
             self.turns.draft.subscribed.append((envelope.to, envelope.source, wanted))
+            self.turns.draft.other_bytes += envelope_bytes(envelope)
             if wanted:
                 self.tenure.subscribing.came(envelope.to, envelope.source)
         elif kind == Kind.COMMAND:
-            commands.run(self.tenure, envelope)
+            return commands.run(self.tenure, envelope, after, count)
         elif kind == Kind.CREDIT:
             self.tenure.credit.hear(envelope)
         elif kind == Kind.REPORT:
             self.tenure.supervisor.hear(envelope)
         else:
             self.tenure.dead_letters.bury(envelope, "Undecodable", f"no such kind of message: {kind}")
+        return None
 
     def _overflows(self, live: Live, envelope: Envelope) -> bool:
         """Was this too much by far? Clients are stopped before they send more (see `holding`), partitions can't be; nor
@@ -227,28 +313,76 @@ class Taking:
         self.turns.draft.uncarried[live.id] = live
         self.lives.ready(live)
 
-    def _fan_out(self, envelope: Envelope) -> None:
-        for job in self.subscribers(envelope.to):
+    def _fan_out(self, envelope: Envelope, after: str, count: int) -> "Left | None":
+        """To every subscriber. Where there are too many for one record, in the order of their ids: who comes or goes
+        meanwhile gets it or not, and nobody twice."""
+        subscribers = self.subscribers(envelope.to)
+        jobs: Iterable[str] = subscribers
+        draft, partition_of = self.turns.draft, self.host.partition_of
+        each = ENVELOPE_BYTES + len(envelope.body) + len(envelope.id) + len(envelope.to) + TYPICAL_ID
+        if after or each * len(subscribers) > self._budget.taken_bytes - draft.size() or self.tenure.outbox_is_full():
+            ordered = self._in_order(envelope.to, subscribers)
+            jobs = islice(ordered, bisect_right(ordered, after), None)
+            limit = self._steps()
+        else:
+            limit = None
+        for job in jobs:
+            if limit is not None and limit(envelope):
+                return after, count
             sent = Envelope(job, envelope.body.copy(), Kind.MESSAGE, envelope.id, 0, envelope.source, topic=envelope.to)
-            self.turns.draft.sends.setdefault(self.host.partition_of(job), []).append(sent)
-        self.turns.draft.answer_value(envelope, None)
+            draft.send(sent, partition_of(job))
+            after, count = job, count + 1
+        draft.answer_value(envelope, None)
+        return None
 
-    def subscribers(self, topic: str) -> list[str]:
-        jobs = dict(self.state.subscribers.get(topic, {}))
+    def _steps(self) -> "Callable[[Envelope], bool]":
+        """Asked before each copy of a message that is for many: must the rest wait? The first always goes, if there is
+        room in the outbox."""
+        n = 0
+
+        def must_wait(envelope: Envelope) -> bool:
+            nonlocal n
+            n += 1
+            if n % COPIES_A_LOOK != 1 and len(envelope.body) < LARGE_BYTES:
+                return False
+            if envelope.kind == Kind.TOPIC and self.tenure.outbox_is_full():
+                self._for_room[envelope.slot[:8]] = None  # its sender
+                return True
+            return n > 1 and self.must_end()
+
+        return must_wait
+
+    def _in_order(self, topic: str, jobs: Iterable[str]) -> list[str]:
+        """Kept from one record to the next, as long as nobody comes or goes."""
+        ordered = self._ordered.get(topic)
+        if ordered is None:
+            self._ordered.clear()
+            ordered = self._ordered[topic] = sorted(jobs)
+        return ordered
+
+    def subscribers(self, topic: str) -> dict[str, None]:
+        jobs = self.state.subscribers.get(topic, {})
+        if all(changed != topic for changed, _, _ in self.turns.draft.subscribed):
+            return jobs
+        jobs = dict(jobs)
         for changed, job, wanted in self.turns.draft.subscribed:
             if changed == topic:
                 if wanted:
                     jobs[job] = None
                 else:
                     jobs.pop(job, None)
-        return list(jobs)
+        return jobs
 
-    def _to_type(self, envelope: Envelope) -> None:
+    def _to_type(self, envelope: Envelope, after: str, count: int) -> "Left | None":
+        """To every job of a type that is here, in the order of their ids."""
         ids = {id for id, record in self.state.jobs.items() if record.type == envelope.to}
         ids |= {id for id, live in self._by_id.items() if live.type_name == envelope.to}
         ids -= {id for id, live in self._by_id.items() if live.type_name != envelope.to}
         ids |= set(self.tenure.definitions.about_to_be(envelope.to))
-        for id in sorted(ids):
+        must_wait = self._steps()
+        for id in sorted(id for id in ids if id > after):
+            if must_wait(envelope):
+                return after, count
             self.deliver(
                 Envelope(
                     id,
@@ -263,4 +397,6 @@ class Taking:
                     origin=envelope.origin,
                 )
             )
-        self.turns.draft.answer_value(envelope, len(ids))
+            after, count = id, count + 1
+        self.turns.draft.answer_value(envelope, count)
+        return None

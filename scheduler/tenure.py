@@ -185,21 +185,24 @@ class Tenure:
 
     async def _serve(self) -> None:
         lives, images, fences = self.lives, self.images, self.turns.fences
-        run_ready, precedence = self.running.run_ready, self.host.precedence
+        running, precedence, pace = self.running, self.host.precedence, self.host.pace
         while True:
             if precedence.first and self._closing is None and self.partition not in precedence.first:
                 await precedence.let_pass()
             if self._wake.is_set():
                 self._wake = trio.Event()
-            self.definitions.reconcile()
-            self.subscribing.answer()
-            if self._closing is None:
-                self.taking.take()
-                self.alarms.ring()
-                self.sightings.answer()
+            await pace.begin()
+            if running.begin_pass():
+                self.definitions.reconcile()
+                self.subscribing.answer()
+                if self._closing is None:
+                    self.taking.take()
+                    self.alarms.ring()
+                    self.sightings.answer()
+            pace.end()
             if fences.are_used_up():
                 raise TenureOver(f"partition {self.partition}: opening anew for more fencing tokens")
-            await run_ready()
+            await running.run_ready()
             if self.turns.draft.wanted:
                 await self.commit()
                 precedence.served(self.partition)
@@ -210,6 +213,8 @@ class Tenure:
             elif not lives.readied:
                 precedence.served(self.partition)
                 await self._wait()
+            else:
+                await trio.lowlevel.checkpoint()
 
     async def _wait(self) -> None:
         if self._closing is None:
@@ -231,8 +236,12 @@ class Tenure:
         return min(self.suspicion.wake_s(), self.alarms.next_s(), self.taking.gap_s())
 
     def outbox_is_full(self) -> bool:
-        """Is more unsent than a partition may hold?"""
-        return self.courier.unsent_bytes > self.settings.outbox_bytes_max
+        """Is more unsent than a partition may hold, with what is about to be committed?"""
+        turns = self.turns
+        unsent = self.courier.unsent_bytes + turns.draft.sent_bytes
+        if turns.in_flight is not None:
+            unsent += turns.in_flight.sent_bytes
+        return unsent > self.settings.outbox_bytes_max
 
     def want_commit(self) -> None:
         """Commit the draft soon."""
@@ -242,8 +251,7 @@ class Tenure:
     async def commit(self, kind: int = RecordKind.TURNS, successor: str = "") -> None:
         """Journal the draft; then, and only then, let its effects out."""
         turns, state = self.turns, self.state
-        draft, turns.draft = turns.draft, Draft()
-        turns.in_flight = draft
+        draft = turns.begin_draft()
         record = Record(self.host.new_id(), "", kind, state.epoch, self.host.node, self.host.now_ms(), successor)
         draft.freeze(record, state, self.host.formats.encode)
         record.arrived, record.answered = self.courier.confirmed()

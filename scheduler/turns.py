@@ -16,7 +16,7 @@ from msgspec import Raw
 from tenure.scheduler.activities_wire import ActivityEvent
 from tenure.scheduler.context import Context
 from tenure.scheduler.draft import Draft
-from tenure.scheduler.errors import StateTooLarge, TenureError, TooLarge, WrongType
+from tenure.scheduler.errors import StateTooLarge, TenureError, TooLarge, TurnTooLarge, WrongType
 from tenure.scheduler.failing import ENDS
 from tenure.scheduler.fences import Fences
 from tenure.scheduler.jobtype import JobType
@@ -72,13 +72,44 @@ class Turns:
         """What is done now goes in here."""
         self.in_flight: Draft | None = None
         """What is being committed."""
+        self.budget, self.pace = tenure.host.budget, tenure.host.pace
+        self._freed = trio.Event()
+        """Set when turns that wait for room in a draft may look again."""
+        self._is_awaited = False
         self.suspicion: Suspicion = tenure.suspicion
         self.fences = Fences(tenure.host.incarnation, tenure.state.epoch)
 
+    def begin_draft(self) -> Draft:
+        """What is done from now on goes into the next record. Returns what this one is to be made of."""
+        draft, self.draft = self.draft, Draft()
+        self.in_flight = draft
+        self.free()
+        return draft
+
+    def free(self) -> None:
+        """Let turns that wait for room look again."""
+        if self._is_awaited:
+            self._is_awaited = False
+            freed, self._freed = self._freed, trio.Event()
+            freed.set()
+
+    def is_full(self) -> bool:
+        """Is the draft to be committed before anything more is done?"""
+        return self.draft.size() >= self.budget.full_bytes
+
+    async def _room(self) -> None:
+        """Async turns end at any time, also many at once: what they leave waits until the draft has room for it."""
+        while self.is_full() or self.tenure.running.is_starved:
+            self.tenure.want_commit()
+            self._is_awaited = True
+            await self._freed.wait()
+
     def run_plain(self, live: Live) -> None:
-        """Run the queue of a job whose handlers are plain, until it is empty or stopped."""
-        queue, type = live.queue, live.type
+        """Run the queue of a job whose handlers are plain, until it is empty or stopped, or the pass has to end."""
+        queue, type, pace, clock = live.queue, live.type, self.pace, self.pace.clock
         while queue and live.may_run() and not self.suspicion.holds(live):
+            if clock() >= pace.ends_s or self.is_full():
+                return
             envelope = queue[0]
             if not self._begin(live, envelope):
                 continue
@@ -88,7 +119,7 @@ class Turns:
                     live.instance = type.load(live.state, live.version)
                 result = self._call(live, type, ctx, envelope)
                 state = type.dump(live.instance)
-                answer = self._result(live, envelope, state, result)
+                answer = self._result(live, envelope, ctx, state, result)
             except BaseException as error:  # noqa: BLE001  # handed on: see there what is a failure
                 self.tenure.failing.raised(live, envelope, error)
             else:
@@ -165,10 +196,13 @@ class Turns:
             if limit.cancelled_caught:
                 raise TurnTimeout(f"the turn took longer than {type.timeout_s} s")
             state = type.dump(live.instance)
-            answer = self._result(live, envelope, state, result)
+            answer = self._result(live, envelope, ctx, state, result)
+            await self._room()
             if ctx._wishes is not None:
                 self.tenure.activity_changes.check(live, ctx._wishes)
         except BaseException as error:  # noqa: BLE001  # handed on: see there what is a failure
+            if isinstance(error, Exception) and not isinstance(error, BaseExceptionGroup):
+                await self._room()  # what else there is may come of being cancelled, and then there is no waiting
             self.tenure.failing.raised(live, envelope, error)
         else:
             self._succeed(live, envelope, ctx, state, answer)
@@ -185,8 +219,15 @@ class Turns:
             encoded = _encode(result)
         except UNSTORABLE as error:
             raise WrongType(f"the result of step {name!r} can't be stored: {error}") from error
+        if len(encoded) > self.settings.answer_bytes_max:
+            raise TooLarge(
+                f"the result of step {name!r} has {len(encoded)} bytes; the limit is {self.settings.answer_bytes_max} "
+                "(answer_bytes_max): return less, such as where the rest is kept"
+            )
+        await self._room()
         draft = self.draft
         draft.steps.append((live.id, turn, name, encoded))
+        draft.other_bytes += len(encoded) + len(turn) + len(name)
         draft.uncarried[live.id] = live
         self.tenure.want_commit()
         await draft.committed.wait()
@@ -234,19 +275,42 @@ class Turns:
         found = self.state.remembered.get(job, {}).get(id)
         return found if found is not None and found[0] > self.now_ms() else None
 
-    def _result(self, live: Live, envelope: Envelope, state: bytes, result: Any) -> Raw | None:
+    def _result(self, live: Live, envelope: Envelope, ctx: Context, state: bytes, result: Any) -> Raw | None:
         if result is not None and isinstance(result, UNRUN):
             _refuse_unrun(result)
-        if len(state) > self.settings.state_bytes_max:
-            raise StateTooLarge(
-                f"the state would have {len(state)} bytes; the limit is {self.settings.state_bytes_max}"
-            )
-        if not envelope.reply and not envelope.id:
-            return None
-        try:
-            return Raw(_encode(result))
-        except UNSTORABLE as error:
-            raise WrongType(f"the handler's result can't be an answer: {error}") from error
+        settings = self.settings
+        if len(state) > settings.state_bytes_max and len(state) > len(live.state):  # an older version's may stay
+            raise StateTooLarge(f"the state would have {len(state)} bytes; the limit is {settings.state_bytes_max}")
+        answer = None
+        if envelope.reply:
+            try:
+                answer = Raw(_encode(result))
+            except UNSTORABLE as error:
+                raise WrongType(f"the handler's result can't be an answer: {error}") from error
+            if len(answer) > settings.answer_bytes_max:
+                raise TooLarge(
+                    f"the answer would have {len(answer)} bytes; the limit is {settings.answer_bytes_max} "
+                    "(answer_bytes_max): answer with less, or part by part"
+                )
+        if ctx._sent_bytes or ctx._wishes is not None or answer is not None:
+            self._check_size(live, ctx, state, answer)
+        return answer
+
+    def _check_size(self, live: Live, ctx: Context, state: bytes, answer: Raw | None) -> None:
+        parts = {
+            # What an older version let grow larger may stay, and is not counted.
+            "its state": len(state) if len(state) <= self.settings.state_bytes_max else 0,
+            "what it sends": ctx._sent_bytes,
+            "its answer": 0 if answer is None else len(answer),
+            "its activities": ctx._work_bytes(),
+        }
+        if (whole := sum(parts.values())) <= self.settings.turn_bytes_max:
+            return
+        each = ", ".join(f"{what} {size}" for what, size in parts.items() if size)
+        raise TurnTooLarge(
+            f"the turn would leave {whole} bytes ({each}); the limit is {self.settings.turn_bytes_max} "
+            "(turn_bytes_max): do it in several turns, each of which sends the job its next"
+        )
 
     def _succeed(self, live: Live, envelope: Envelope, ctx: Context, state: bytes, answer: Raw | None) -> None:
         if ctx._sends is not None and self.tenure.outbox_is_full():
@@ -272,7 +336,7 @@ class Turns:
         draft.wanted = True
         if ctx._sends is not None:
             for sent, partition in ctx._sends:
-                draft.sends.setdefault(partition, []).append(sent)
+                draft.send(sent, partition)
         if ctx._timers is not None:
             live.timer = granted(live.timer, ctx._timers, set_by(ctx.turn_id) if ctx._timers.due_ms else 0)
             self.tenure.alarms.set_timer(live)
@@ -299,19 +363,31 @@ class Turns:
         answer = Answer(envelope.reply, True, result if result is not None else EMPTY)
         if envelope.id:
             until = self.now_ms() + round(live.type.remember_s * 1000)
-            self.draft.remembered[live.id, envelope.id] = (until, Answer(0, True, answer.body))
+            # Who does not ask is not told, now or later.
+            kept = Answer(0, True, answer.body) if envelope.reply else None
+            self.draft.remembered[live.id, envelope.id] = (until, kept)
+            self.draft.other_bytes += 60 + len(live.id) + len(envelope.id) + (len(answer.body) if kept else 0)
         self.draft.answer(envelope, answer)
 
     def done(self, live: Live, envelope: Envelope) -> None:
         """The first entry of the queue is dealt with."""
         live.queue.popleft()
+        draft = self.draft
         if live.carried:
             live.carried -= 1
             live.mail_bytes -= len(envelope.body)
-            self.draft.done[live.id] = self.draft.done.get(live.id, 0) + 1
+            draft.done[live.id] = draft.done.get(live.id, 0) + 1
         if live.precounted:
             live.precounted -= 1
-        self.draft.wanted = True
+        if draft.steps:
+            self._drop_steps(live, envelope)
+        draft.wanted = True
+
+    def _drop_steps(self, live: Live, envelope: Envelope) -> None:
+        """The turn did not wait for the last of its steps: they go with it, not into the record behind it."""
+        turn = turn_id(live.id, live.generation, envelope)
+        draft = self.draft
+        draft.steps = [step for step in draft.steps if step[0] != live.id or step[1] != turn]
 
     def subscribe(self, live: Live, topic: str, *, wanted: bool) -> None:
         """Tell the topic's partition, with the commit."""
@@ -321,7 +397,7 @@ class Turns:
             live.topics = (*live.topics, topic)
             self.draft.changed[live.id] = live
         sent, partition = self.outgoing(topic, wanted, Kind.SUBSCRIBE, live.id, "")
-        self.draft.sends.setdefault(partition, []).append(sent)
+        self.draft.send(sent, partition)
 
     def outgoing(
         self, to: str, message: Any, kind: int, source: str, id: str, partition: int | None = None

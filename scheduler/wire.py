@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 
 from tenure.scheduler.activities_wire import Activity
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
-from tenure.scheduler.formats import FIRST, UNAUTHENTICATED, format_of, stamp
+from tenure.scheduler.formats import FIRST, MARK, UNAUTHENTICATED, format_of, stamp
 
 __all__ = [
     "EMPTY",
@@ -33,6 +33,7 @@ __all__ = [
     "Timer",
     "decode",
     "encode",
+    "marked",
 ]
 
 EMPTY = Raw(b"\xc0")
@@ -51,11 +52,16 @@ def encode(value: object, format: int = FIRST) -> bytes:
     return stamp(format) + format_of(format).encode(value)
 
 
+def marked(stored: bytes) -> bytes:
+    """The same, for those only who know what their versions could leave out: others refuse it, and leave it alone."""
+    return bytes((stored[0] | MARK,)) + stored[1:]
+
+
 def decode(stored: bytes, type: type[T]) -> T:
     """Back from stored bytes; raises `UnreadableFormat` or `Undecodable`, never anything else."""
     if len(stored) < 2:
         raise Undecodable(f"not a stored {type.__name__}: {len(stored)} bytes")
-    format = format_of(stored[0])
+    format = format_of(stored[0] & ~MARK)
     if stored[1] != UNAUTHENTICATED:
         raise UnreadableFormat(
             f"stored with key {stored[1]}, and this version reads only what is not authenticated (key 0)", format=0
@@ -287,6 +293,10 @@ class Record(Struct, array_like=True, gc=False):
     """How many dead letters were dropped, and how many have expired."""
     generations: int = 0
     """Tombstones with generations up to this may be forgotten: none of them is given again."""
+    begun: dict[bytes, tuple[int, int, int, str, int]] = {}
+    """sender -> (lane, n, index, after, count): its next slot has been dealt with up to the message of this index, and
+    of that one (to a topic's subscribers, say) up to `after`, for so many. Who does not know this would begin again: a
+    record that has it is marked (see `formats`)."""
 
 
 class RecordKind:

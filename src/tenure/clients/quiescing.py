@@ -306,10 +306,9 @@ async def _remove(client: GridClient, ids: list[str], removed: list[str], failur
 async def workers(client: GridClient, application: str, node: str, timeout_s: float | None) -> list[WorkerView]:
     said = await patiently(said_nodes, client.grid)
     places = {info.id: info.place for info in said if node in ("", info.id, info.name)}
-    arguments: dict[str, Any] = {"op": "workers", "application": application}
-    answers = await client.directory.every_partition(arguments, deadline_s=timeout_s)
+    arguments: dict[str, Any] = {"op": "workers", "application": application, "after": ""}
     found: list[WorkerView] = []
-    for worker in (worker for answer in answers for worker in answer):
+    for worker in await client.directory.all_pages(arguments, "workers", "id", timeout_s):
         on = sorted(id for id, place in places.items() if place and place == worker["place"])
         if on or not node:
             found.append(cast(WorkerView, {**worker, "nodes": on}))

@@ -1,0 +1,50 @@
+"""A node's work in slices: between two of them its loop comes round, and heartbeats, answers and timers are on time.
+
+All partitions of a node share a slice. Whoever finds it used up lets the loop come round once; what a pass of its own
+has not come to waits for the next pass. Time is trio's: in virtual time handlers take none, and nobody ever waits.
+"""
+
+from collections.abc import Callable
+
+import trio
+
+__all__ = ["SLICE_S", "Pace"]
+
+SLICE_S = 0.05
+LEAST_S = 0.005
+"""With less left of a slice, nobody begins: there is always time for something to be done."""
+
+
+class Pace:
+    """One node's."""
+
+    def __init__(self, clock: Callable[[], float] = trio.current_time) -> None:
+        self.clock = clock
+        self.ends_s = 0.0
+        """When the slice that has begun is used up."""
+        self._began_s = self._spent_s = 0.0
+        self._rounds = 0
+
+    async def begin(self) -> None:
+        """Wait for a slice with enough left of it, and begin to use it. Call `end` before anything is awaited."""
+        while self._spent_s > SLICE_S - LEAST_S:
+            rounds = self._rounds
+            await trio.lowlevel.checkpoint()
+            if rounds == self._rounds:  # the first to come back begins the next one
+                self._rounds, self._spent_s = rounds + 1, 0.0
+        self._began_s = self.clock()
+        self.ends_s = self._began_s + SLICE_S - self._spent_s
+
+    def is_over(self) -> bool:
+        """Is the slice used up?"""
+        return self.clock() >= self.ends_s
+
+    def end(self) -> None:
+        """The loop may come round now."""
+        self._spent_s += self.clock() - self._began_s
+
+    async def rest(self) -> None:
+        """In the middle of long work: let the loop come round if the slice is used up."""
+        if self.clock() >= self.ends_s:
+            self.end()
+            await self.begin()

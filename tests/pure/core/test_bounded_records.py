@@ -1,0 +1,493 @@
+"""No record is larger than members can store in time, whatever comes in or goes out; and nothing is lost or doubled
+where what was one record is several."""
+
+from collections import Counter as Count
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from tenure.scheduler.context import Context
+from tenure.scheduler.errors import Mistake, UnreadableFormat
+from tenure.scheduler.formats import FIRST, MARK, format_of
+from tenure.scheduler.grid.memory import Fault
+from tenure.scheduler.grid.port import Map
+from tenure.scheduler.jobtype import Job, JobType, Retry
+from tenure.scheduler.journal import Journal
+from tenure.scheduler.keys import journal_key
+from tenure.scheduler.settings import ClientSettings, NodeSettings
+from tenure.scheduler.state import PartitionState
+from tenure.scheduler.wire import Kind, Record, decode
+from tests.pure.core.bench import Bench, Opened, P, rest
+
+MIB = 2**20
+RECORD_MAX = 8 * MIB
+
+
+class Keeper(Job):
+    blob: bytes = b""
+    seen: list[int] = []
+
+    def on_message(self, ctx: Context, message: Any) -> int:
+        if isinstance(message, int) and message >= MIB:
+            self.blob = b"x" * message
+        else:
+            self.seen.append(message[0] if isinstance(message, list) else message)
+        return len(self.seen)
+
+
+class Subscriber(Keeper):
+    pass
+
+
+class Sender(Job):
+    sent: int = 0
+
+    def on_message(self, ctx: Context, message: int) -> None:
+        self.sent += 1
+        ctx.send("sink", [self.sent, b"x" * message])
+
+
+class Many(Job):
+    def on_message(self, ctx: Context, message: int) -> None:
+        for _ in range(message):
+            ctx.send("sink", [1, b"x" * (MIB // 2)])
+
+
+class Teller(Job):
+    told: int = 0
+
+    def on_message(self, ctx: Context, message: int) -> bytes:
+        self.told += 1
+        return b"x" * message
+
+
+class Alarmed(Keeper):
+    def on_start(self, ctx: Context) -> None:
+        ctx.wake_at(datetime(2023, 11, 14, 22, 14, 20, tzinfo=UTC))  # a minute after the bench begins
+
+    def on_timeout(self, ctx: Context) -> None:
+        self.seen.append(1)
+
+
+class Slow(Keeper):
+    async def on_message(self, ctx: Context, message: Any) -> int:
+        await trio.sleep(1)
+        return super().on_message(ctx, message)
+
+
+class Impatient(Job):
+    n: int = 0
+
+    async def on_message(self, ctx: Context, message: Any) -> None:
+        with trio.move_on_after(0):
+            await ctx.once("quote", lambda: "x" * 1000)
+        self.n += 1
+
+
+ONCE = Retry(attempts_max=1)
+KEEPER, SINK = JobType("keeper", Keeper, retry=ONCE), JobType("sink", Keeper)
+SUBSCRIBER = JobType("subscriber", Subscriber, topics=("news",))
+SENDER = JobType("sender", Sender)
+MANY, TELLER = JobType("many", Many, retry=ONCE), JobType("teller", Teller, retry=ONCE)
+ALARMED, SLOW, IMPATIENT = JobType("alarmed", Alarmed), JobType("slow", Slow), JobType("impatient", Impatient)
+
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Those of all records that are written from now on."""
+    found: list[int] = []
+    write = Journal.write_once
+
+    async def watch(self: Journal, map: Map, key: bytes, value: bytes) -> bool:
+        if map is Map.JOURNAL:
+            found.append(len(value))
+        return await write(self, map, key, value)
+
+    monkeypatch.setattr(Journal, "write_once", watch)
+    return found
+
+
+async def make(bench: Bench, type: str, count: int) -> list[str]:
+    ids = [f"{type}-{n:03}" for n in range(count)]
+    for id in ids:
+        await bench.define(id, type)
+    await rest(2)
+    return ids
+
+
+async def large(bench: Bench, ids: list[str], size: int = MIB) -> None:
+    """Give each of these jobs a state of that size."""
+    for id in ids:
+        assert (await bench.ask(id, size)).ok
+
+
+async def seen_by(bench: Bench, ids: list[str]) -> list[list[int]]:
+    return [(await bench.state_of(id))["seen"] for id in ids]
+
+
+# -- messages that are for many -----------------------------------------------------------------------
+
+
+async def test_a_message_to_many_subscribers_goes_out_in_several_records(bench: Bench, sizes: list[int]) -> None:
+    await bench.open(SUBSCRIBER)
+    ids = await make(bench, "subscriber", 200)
+    await rest(5)
+    for n in range(3):
+        await bench.publish("news", [n, b"x" * 100_000], kind=Kind.TOPIC)
+    await rest(10)
+    assert await seen_by(bench, ids) == [[0, 1, 2]] * 200
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_whoever_publishes_to_many_is_answered_when_all_is_sent(bench: Bench) -> None:
+    opened = await bench.open(SUBSCRIBER)
+    ids = await make(bench, "subscriber", 200)
+    await rest(5)
+    assert (await bench.ask("news", [1, b"x" * 100_000], kind=Kind.TOPIC)).ok
+    assert not opened.state.begun
+    sent = len(opened.tenure.state.numbered) and sum(opened.tenure.state.numbered.values())
+    assert sent * MIB >= 200 * 100_000
+    await rest(10)
+    assert await seen_by(bench, ids) == [[1]] * 200
+
+
+@pytest.mark.parametrize("after_s", [0.002, 0.004, 0.008, 0.016, 0.03, 0.06])
+@pytest.mark.parametrize("graceful", [False, True])
+async def test_a_new_owner_goes_on_where_the_last_one_was(bench: Bench, after_s: float, graceful: bool) -> None:
+    first = await bench.open(SUBSCRIBER, KEEPER)
+    ids = await make(bench, "subscriber", 60)
+    others = await make(bench, "keeper", 60)
+    await rest(5)
+    slowly(bench)
+    await bench.send(
+        bench.message("news", [1, b"x" * 300_000], kind=Kind.TOPIC),
+        bench.message("keeper", [2, b"x" * 300_000], kind=Kind.TYPE),
+        *(bench.message(id, 3) for id in others),
+    )
+    await trio.sleep(after_s)
+    await (first.close() if graceful else first.kill())
+    await bench.open(SUBSCRIBER, KEEPER)
+    await rest(20)
+    assert await seen_by(bench, ids) == [[1]] * 60
+    assert await seen_by(bench, others) == [[2, 3]] * 60
+
+
+def slowly(bench: Bench) -> None:
+    """Calls take a while from now on, so that owners end in between."""
+    bench.faults.instant_share, bench.faults.latency_s = 0.0, (0.001, 0.003)
+
+
+async def test_an_owner_ends_in_the_midst_of_a_message_to_many(bench: Bench) -> None:
+    """That the test before this one means something: the log says that a slot was begun, and the image does."""
+    first = await bench.open(SUBSCRIBER)
+    ids = await make(bench, "subscriber", 60)
+    await rest(5)
+    bench.faults.once(Fault.DROPPED_UNKNOWN, map=Map.INBOX, connection=first.tenure.host.grid, times=10_000)
+    first.tenure.settings = msgspec.structs.replace(first.tenure.settings, outbox_bytes_max=5 * MIB)
+    await bench.publish("news", [1, b"x" * 300_000], kind=Kind.TOPIC)
+    await rest(2)
+    (begun,) = first.state.begun.values()
+    assert 0 < begun[4] < 60  # it waits for room in the outbox, which does not grow
+    assert first.tenure.courier.unsent_bytes < 10 * MIB
+    await first.tenure.images.write()
+    await first.kill()
+    bench.faults.end()
+    second = await bench.open(SUBSCRIBER)
+    assert second.crashed
+    await rest(20)
+    assert await seen_by(bench, ids) == [[1]] * 60
+    assert not second.state.begun
+
+
+async def test_a_record_of_a_slot_that_is_half_dealt_with_is_refused_by_versions_that_would_begin_again(
+    bench: Bench,
+) -> None:
+    opened = await bench.open(SUBSCRIBER, image_journal_bytes_min=2**30)
+    await make(bench, "subscriber", 60)
+    await rest(5)
+    before = opened.state.next_slot
+    await bench.publish("news", [1, b"x" * 300_000], kind=Kind.TOPIC)
+    await rest(5)
+    found = [await bench.grid().get(Map.JOURNAL, P, journal_key(n)) for n in range(before, opened.state.next_slot)]
+    marked = [stored for stored in found if stored is not None and stored[0] != FIRST]
+    assert marked
+    assert {stored[0] for stored in marked} == {FIRST | MARK}
+    assert all(decode(stored, Record).begun for stored in marked)
+    with pytest.raises(UnreadableFormat, match="start nodes of a newer one"):
+        format_of(FIRST | MARK)  # as they look it up
+
+
+async def test_who_comes_and_goes_meanwhile_gets_it_or_not_and_nobody_twice(bench: Bench) -> None:
+    opened = await bench.open(SUBSCRIBER, KEEPER)
+    ids = await make(bench, "subscriber", 60)
+    await rest(5)
+    slowly(bench)
+    await bench.publish("news", [1, b"x" * 300_000], kind=Kind.TOPIC)
+    for n in range(0, 60, 3):
+        envelope = bench.message("news", n % 2 == 0, kind=Kind.SUBSCRIBE, source=ids[n])
+        opened.tenure.taking.deliver(envelope)
+        opened.tenure.want_commit()
+        await trio.sleep(0.002)
+    await rest(20)
+    seen = await seen_by(bench, ids)
+    assert all(count <= 1 for each in seen for count in Count(each).values())
+    assert all(each == [1] for n, each in enumerate(seen) if n % 3)
+
+
+async def test_the_cut_of_a_snapshot_waits_for_slots_that_are_half_dealt_with(bench: Bench) -> None:
+    opened = await bench.open(SUBSCRIBER, image_journal_bytes_min=2**30)
+    await make(bench, "subscriber", 60)
+    await rest(5)
+    slowly(bench)
+    for n in range(4):
+        await bench.publish("news", [n, b"x" * 300_000], kind=Kind.TOPIC)
+    await bench.until(lambda: bool(opened.state.begun))
+    opened.tenure.cutting._want(1)
+    await rest(10)
+    state, cut_at = PartitionState(), 0
+    for slot in range(opened.state.next_slot):
+        record = await bench.record(slot)
+        assert record is not None
+        state.apply(record, slot)
+        if record.cut:
+            cut_at = slot
+            assert not state.begun
+    assert 0 < cut_at < opened.state.next_slot - 5  # and not for all that is to come
+
+
+async def test_a_broadcast_to_many_large_jobs_is_several_records(bench: Bench, sizes: list[int]) -> None:
+    await bench.open(KEEPER)
+    ids = await make(bench, "keeper", 24)
+    await large(bench, ids)
+    assert msgspec.msgpack.decode((await bench.ask("keeper", 7, kind=Kind.TYPE)).body) == 24
+    await rest(5)
+    assert await seen_by(bench, ids) == [[7]] * 24
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_what_a_client_sends_after_a_large_broadcast_comes_after_it(bench: Bench) -> None:
+    await bench.open(KEEPER)
+    ids = await make(bench, "keeper", 60)
+    await bench.send(
+        bench.message("keeper", [1, b"x" * 500_000], kind=Kind.TYPE), *(bench.message(id, 2) for id in ids)
+    )
+    for id in ids:
+        await bench.publish(id, 3)
+    await rest(10)
+    assert await seen_by(bench, ids) == [[1, 2, 3]] * 60
+
+
+# -- what turns leave ---------------------------------------------------------------------------------
+
+
+async def test_what_jobs_send_counts_before_it_is_committed(bench: Bench, sizes: list[int]) -> None:
+    opened = await bench.open(SENDER, SINK, outbox_bytes_max=8 * MIB)
+    await make(bench, "sender", 1)
+    await bench.define("sink", "sink")
+    await bench.publish("sender-000", *[MIB - 100] * 40)
+    most = 0
+    for _ in range(400):
+        await trio.sleep(0.01)
+        most = max(most, opened.tenure.courier.unsent_bytes)
+    assert (await bench.state_of("sink"))["seen"] == list(range(1, 41))
+    assert max(sizes) <= RECORD_MAX
+    assert most <= 12 * MIB
+
+
+async def test_a_turn_that_sends_too_much_fails_by_name_and_sends_nothing(bench: Bench, sizes: list[int]) -> None:
+    await bench.open(MANY, SINK)
+    await make(bench, "many", 1)
+    await bench.define("sink", "sink")
+    answer = await bench.ask("many-000", 20)
+    assert not answer.ok
+    assert b"TurnTooLarge" in bytes(answer.body)
+    assert b"turn_bytes_max" in bytes(answer.body)
+    assert (await bench.state_of("sink"))["seen"] == []
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_an_answer_that_is_too_large_fails_its_turn_by_name(bench: Bench, sizes: list[int]) -> None:
+    await bench.open(TELLER)
+    await make(bench, "teller", 2)
+    answer = await bench.ask("teller-000", 20 * MIB)
+    assert not answer.ok
+    assert b"TooLarge: the answer would have" in bytes(answer.body)
+    assert (await bench.state_of("teller-000"))["told"] == 0
+    await bench.publish("teller-001", 20 * MIB)  # nobody asks: what it returns is nobody's
+    await bench.publish("teller-001", 20 * MIB, id="x")
+    await rest(2)
+    assert (await bench.state_of("teller-001"))["told"] == 2
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_many_answers_are_several_records(bench: Bench, sizes: list[int]) -> None:
+    await bench.open(TELLER)
+    await make(bench, "teller", 1)
+    await bench.send(*(bench.message("teller-000", MIB - 100, reply=n) for n in range(100, 124)))
+    for n in range(100, 124):
+        assert (await bench.answer(n)).ok
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_many_questions_for_large_states_are_several_records(bench: Bench, sizes: list[int]) -> None:
+    await bench.open(KEEPER)
+    ids = await make(bench, "keeper", 4)
+    await large(bench, ids, 2 * MIB)
+    await bench.send(*(bench.message(ids[n % 4], kind=Kind.STATE, reply=n) for n in range(100, 112)))
+    for n in range(100, 112):
+        assert (await bench.answer(n)).ok
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_what_is_remembered_of_a_publish_is_its_id_and_no_answer(bench: Bench) -> None:
+    opened = await bench.open(TELLER)
+    await make(bench, "teller", 1)
+    await bench.publish("teller-000", 1000, id="published")
+    assert (await bench.ask("teller-000", 10)).ok
+    await bench.send(bench.message("teller-000", 10, id="asked", reply=50))
+    asked = await bench.answer(50)
+    await rest(1)
+    kept = opened.state.remembered["teller-000"]
+    assert kept["published"][1] is None
+    assert kept["asked"][1] is not None
+    await bench.send(bench.message("teller-000", 99, id="asked", reply=51))
+    assert (await bench.answer(51)).body == asked.body
+    assert (await bench.state_of("teller-000"))["told"] == 3
+
+
+async def test_timers_of_many_large_jobs_ring_over_several_records(bench: Bench, sizes: list[int]) -> None:
+    await bench.open(ALARMED)
+    ids = await make(bench, "alarmed", 16)
+    await large(bench, ids)
+    assert trio.current_time() < 55
+    await rest(60)
+    assert await seen_by(bench, ids) == [[1]] * 16
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_async_turns_that_end_at_once_wait_for_room(bench: Bench, sizes: list[int]) -> None:
+    await bench.open(SLOW)
+    ids = await make(bench, "slow", 16)
+    await bench.send(*(bench.message(id, MIB) for id in ids))
+    await rest(5)
+    await bench.send(*(bench.message(id, 1) for id in ids))
+    await rest(5)
+    assert await seen_by(bench, ids) == [[1]] * 16
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_many_large_jobs_are_paused_and_resumed_over_several_records(bench: Bench, sizes: list[int]) -> None:
+    opened = await bench.open(KEEPER)
+    ids = await make(bench, "keeper", 16)
+    await large(bench, ids)
+    for revision, wanted in ((2, "paused"), (3, "running")):
+        for id in ids:
+            await bench.define(id, "keeper", revision=revision, wanted=wanted)
+        await rest(5)
+        assert {opened.state.jobs[id].status for id in ids} == {wanted}
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_steps_that_nobody_waited_for_go_with_their_turn(bench: Bench) -> None:
+    opened = await bench.open(IMPATIENT)
+    (id,) = await make(bench, "impatient", 1)
+    for n in range(20):
+        await bench.publish(id, n)
+        await rest(0.1)
+    assert (await bench.state_of(id))["n"] == 20
+    await rest(1)
+    assert opened.state.steps == {}
+
+
+async def test_a_larger_state_of_an_older_version_may_stay_and_not_grow(bench: Bench) -> None:
+    old = {"state_bytes_max": 6 * MIB, "turn_bytes_max": 8 * MIB, "record_bytes_max": 16 * MIB}
+    first = await bench.open(KEEPER, **old)
+    (id,) = await make(bench, "keeper", 1)
+    await large(bench, [id], 5 * MIB)
+    await first.close()
+    await bench.open(KEEPER)
+    assert (await bench.ask(id, 3 * MIB)).ok
+    answer = await bench.ask(id, 5 * MIB)
+    assert not answer.ok
+    assert b"StateTooLarge" in bytes(answer.body)
+
+
+# -- dead letters and pages ---------------------------------------------------------------------------
+
+
+async def letters_of(bench: Bench, count: int) -> Opened:
+    opened = await bench.open(KEEPER)
+    for _ in range(count):
+        await bench.publish("nobody", b"x" * (MIB - 100))
+    await rest(5)
+    assert len(opened.state.dead) == count
+    return opened
+
+
+async def test_pages_of_dead_letters_end_after_some_bytes(bench: Bench, sizes: list[int]) -> None:
+    await letters_of(bench, 20)
+    after, pages, found = 0, 0, []
+    while True:
+        answer = await bench.command("dead_letters", after=after)
+        page = msgspec.msgpack.decode(answer.body)
+        found += [letter["n"] for letter in page["letters"]]
+        pages += 1
+        if not page["more"]:
+            break
+        after = found[-1]
+    assert found == list(range(1, 21))
+    assert pages > 10
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_many_large_dead_letters_are_replayed_over_several_records(bench: Bench, sizes: list[int]) -> None:
+    opened = await letters_of(bench, 20)
+    answer = await bench.command("exhume", letters=list(range(1, 21)), replay=True)
+    assert msgspec.msgpack.decode(answer.body) == 20
+    await rest(5)
+    assert sorted(opened.state.dead) == list(range(21, 41))  # there is still nobody
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_the_messages_of_a_removed_job_become_dead_letters_over_several_records(
+    bench: Bench, sizes: list[int]
+) -> None:
+    opened = await bench.open(KEEPER)
+    await bench.define("full", "keeper", wanted="paused")
+    for _ in range(20):
+        await bench.publish("full", b"x" * (MIB - 100))
+    await rest(5)
+    await bench.define("full", "keeper", revision=2, wanted="removed")
+    await rest(10)
+    assert len(opened.state.dead) == 20
+    assert "full" not in opened.state.jobs
+    assert "full" not in opened.state.mail
+
+
+async def test_topics_and_activities_have_pages_and_older_clients_get_what_they_know(bench: Bench) -> None:
+    await bench.open(SUBSCRIBER)
+    await make(bench, "subscriber", 3)
+    await rest(3)
+    old = msgspec.msgpack.decode((await bench.command("topics")).body)
+    assert old == {"news": 3}
+    new = msgspec.msgpack.decode((await bench.command("topics", after="")).body)
+    assert new == {"topics": [{"topic": "news", "jobs": 3}], "more": False}
+    assert msgspec.msgpack.decode((await bench.command("topics", after="news")).body) == {"topics": [], "more": False}
+    assert msgspec.msgpack.decode((await bench.command("workers")).body) == []
+    assert msgspec.msgpack.decode((await bench.command("workers", after="")).body) == {"workers": [], "more": False}
+
+
+# -- settings -----------------------------------------------------------------------------------------
+
+
+def test_settings_that_would_let_a_record_grow_are_refused_by_name() -> None:
+    with pytest.raises(Mistake, match="state_bytes_max is 8388608, and may be turn_bytes_max at most"):
+        NodeSettings(state_bytes_max=8 * MIB)
+    with pytest.raises(Mistake, match="turn_bytes_max is 5242880, and may be a half of record_bytes_max"):
+        NodeSettings(turn_bytes_max=5 * MIB)
+    assert NodeSettings(state_bytes_max=8 * MIB, turn_bytes_max=9 * MIB, record_bytes_max=18 * MIB)
+    with pytest.raises(Mistake, match="message_bytes_max"):
+        ClientSettings(message_bytes_max=5 * MIB)

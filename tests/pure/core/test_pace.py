@@ -1,0 +1,143 @@
+"""A node's loop comes round while there is much to do: with handlers that take time on a clock of the test's own."""
+
+import pytest
+import trio
+
+from tenure.scheduler.context import Context
+from tenure.scheduler.jobtype import Job, JobType
+from tenure.scheduler.pace import SLICE_S, Pace
+from tests.pure.core.bench import Bench, Opened, rest
+
+
+class Clock:
+    """Stands still, but for what handlers take."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+CLOCK = Clock()
+
+
+class Worker(Job):
+    n: int = 0
+
+    def on_message(self, ctx: Context, message: float) -> int:
+        CLOCK.now_s += message
+        self.n += 1
+        return self.n
+
+
+WORKER = JobType("worker", Worker)
+
+
+@pytest.fixture(autouse=True)
+def clock() -> Clock:
+    CLOCK.now_s = 0.0
+    return CLOCK
+
+
+class Watch:
+    """How long the loop stood still at most, by the clock of the test."""
+
+    def __init__(self) -> None:
+        self.stalls: list[float] = []
+
+    async def run(self) -> None:
+        while True:
+            began_s = CLOCK.now_s
+            await trio.lowlevel.checkpoint()
+            self.stalls.append(CLOCK.now_s - began_s)
+            if CLOCK.now_s == began_s:
+                await trio.sleep(0.001)
+
+
+async def work(bench: Bench) -> Opened:
+    opened = await bench.open(WORKER)
+    opened.tenure.host.pace.clock = CLOCK
+    return opened
+
+
+async def test_a_backlog_of_plain_turns_does_not_stop_the_node(bench: Bench) -> None:
+    opened = await work(bench)
+    await bench.define("w", "worker", wanted="paused")
+    for _ in range(5):
+        await bench.publish("w", *[0.001] * 200)
+    await rest(2)
+    watch = Watch()
+    bench.nursery.start_soon(watch.run)
+    await bench.define("w", "worker", revision=2)
+    await rest(5)
+    assert (await bench.state_of("w"))["n"] == 1000
+    assert CLOCK.now_s == pytest.approx(1.0)
+    assert max(watch.stalls) <= SLICE_S + 0.002
+    assert not opened.over
+
+
+async def test_many_jobs_with_something_to_do_do_not_stop_it_either_and_all_have_their_turn(bench: Bench) -> None:
+    await work(bench)
+    for n in range(40):
+        await bench.define(f"w{n}", "worker")
+    await rest(2)
+    watch = Watch()
+    bench.nursery.start_soon(watch.run)
+    await bench.send(*(bench.message(f"w{n}", 0.01) for n in range(40) for _ in range(5)))
+    await rest(5)
+    assert [(await bench.state_of(f"w{n}"))["n"] for n in range(40)] == [5] * 40
+    assert max(watch.stalls) <= SLICE_S + 0.011
+
+
+async def test_who_asks_is_answered_in_the_midst_of_a_backlog(bench: Bench) -> None:
+    await work(bench)
+    await bench.define("busy", "worker", wanted="paused")
+    await bench.define("other", "worker")
+    for _ in range(5):
+        await bench.publish("busy", *[0.01] * 200)
+    await rest(2)
+    await bench.define("busy", "worker", revision=2)
+    await bench.until(lambda: CLOCK.now_s > 0.2)
+    assert (await bench.ask("other", 0.0)).ok
+    assert CLOCK.now_s < 5.0  # of the ten that the backlog takes
+
+
+async def test_partitions_of_a_node_share_its_time() -> None:
+    pace, clock = Pace(CLOCK), CLOCK
+    done: list[tuple[int, float]] = []
+    rounds = 0
+
+    async def partition(n: int) -> None:
+        for _ in range(3):
+            await pace.begin()
+            assert clock.now_s < pace.ends_s
+            while not pace.is_over():
+                clock.now_s += 0.01
+            pace.end()
+            done.append((rounds, clock.now_s))
+
+    async def count() -> None:
+        nonlocal rounds
+        while len(done) < 30:
+            await trio.lowlevel.checkpoint()
+            rounds += 1
+
+    async with trio.open_nursery() as nursery:
+        for n in range(10):
+            nursery.start_soon(partition, n)
+        nursery.start_soon(count)
+    in_a_round = [sum(1 for its, _ in done if its == n) for n in range(rounds)]
+    assert max(in_a_round) <= 2  # one, seen from a task that runs before or after it
+    assert len(done) == 30
+
+
+async def test_long_work_beside_the_loop_rests_between_slices() -> None:
+    pace, rested = Pace(CLOCK), 0
+    await pace.begin()
+    for _ in range(100):
+        CLOCK.now_s += 0.005
+        was = pace._rounds
+        await pace.rest()
+        rested += pace._rounds - was
+    assert rested == pytest.approx(0.5 / SLICE_S, abs=1)
