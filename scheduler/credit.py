@@ -178,5 +178,5 @@ class Credit:
 
     def send(self, partition: int, body: bytes) -> None:
         """With the next commit, by the lane to that partition: in order, and never lost."""
-        self.tenure.turns.draft.sends.setdefault(partition, []).append(Envelope("", Raw(body), Kind.CREDIT))
+        self.tenure.turns.draft.send(Envelope("", Raw(body), Kind.CREDIT), partition)
         self.tenure.want_commit()

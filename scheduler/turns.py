@@ -23,7 +23,7 @@ from tenure.scheduler.jobtype import JobType
 from tenure.scheduler.keys import checked_address, checked_id, partition_of
 from tenure.scheduler.live import Live
 from tenure.scheduler.timers import granted
-from tenure.scheduler.turnid import set_by, turn_id
+from tenure.scheduler.turnid import set_by, step_turn, turn_id
 from tenure.scheduler.wire import EMPTY, UNSTORABLE, Answer, Envelope, Kind
 
 if TYPE_CHECKING:
@@ -385,7 +385,7 @@ class Turns:
 
     def _drop_steps(self, live: Live, envelope: Envelope) -> None:
         """The turn did not wait for the last of its steps: they go with it, not into the record behind it."""
-        turn = turn_id(live.id, live.generation, envelope)
+        turn = step_turn(live.id, live.generation, envelope)
         draft = self.draft
         draft.steps = [step for step in draft.steps if step[0] != live.id or step[1] != turn]
 

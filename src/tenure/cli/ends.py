@@ -109,7 +109,7 @@ def _command(error: BaseException) -> str:
     return "".join(f"{part} " for part in chain)
 
 
-NO_USAGE = ("DuplicateJob", "NotRestorable", "PickledJobsRefused", "StateTooLarge")
+NO_USAGE = ("DuplicateJob", "NotRestorable", "PickledJobsRefused", "StateTooLarge", "TurnTooLarge")
 """The command was right; what there is stands against it."""
 
 
