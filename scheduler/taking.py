@@ -255,7 +255,7 @@ class Taking:
             self.turns.draft.other_bytes += envelope_bytes(envelope)
             if len(live.queue) >= self._mailbox_messages_max or live.mail_bytes >= self._mailbox_bytes_max:
                 if self._overflows(live, envelope):
-                    return
+                    return None
                 if not envelope.topic:
                     self.holding.filled(live.id, envelope.slot[:8])
             self.lives.readied[live.id] = live
