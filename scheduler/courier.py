@@ -77,14 +77,17 @@ class Courier:
     async def run(self) -> None:
         """Send until cancelled."""
         async with trio.open_nursery() as self._nursery:
-            while True:
-                self._wake = trio.Event()
-                self._start_what_may()
-                if self._answers or self._slots:
-                    async with self._limit:  # when one has ended
-                        pass
-                else:
-                    await self._wake.wait()
+            try:
+                while True:
+                    self._wake = trio.Event()
+                    self._start_what_may()
+                    if self._answers or self._slots:
+                        async with self._limit:  # when one has ended
+                            pass
+                    else:
+                        await self._wake.wait()
+            finally:
+                self._nursery = None  # a commit that comes to its end now lets nothing out any more
 
     def _start_what_may(self) -> None:
         if self._nursery is None:
