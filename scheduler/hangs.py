@@ -22,6 +22,7 @@ HANG_PREFIX = b"hang/"
 HANGS_MAX = 2
 """A turn of which so many nodes have ended fails its job."""
 WORD_KEPT_S = 3600.0
+OLD_AFTER_S = 30.0
 PATIENCE_S = 10.0
 """Who has neither come back nor been ended so long after its watchdog should have done it has ended otherwise."""
 
@@ -78,6 +79,18 @@ class Hangs:
     def any(self) -> bool:
         """Is there any word?"""
         return bool(self._by_turn)
+
+    def about(self, partition: int) -> list[Hang]:
+        """The words on turns of this partition."""
+        return [hang for hangs in self._by_turn.values() for hang in hangs if hang.partition == partition]
+
+    def partitions(self) -> set[int]:
+        """Those that there is word on."""
+        return {hang.partition for hangs in self._by_turn.values() for hang in hangs}
+
+    def is_old(self, hang: Hang, now_s: float) -> bool:
+        """Has this been here for so long that its turn would have been taken in since, were it not done?"""
+        return now_s - self._since_s.get(hang_key(hang.node), now_s) >= OLD_AFTER_S
 
     def is_standing(self, turn: str) -> bool:
         """Does somebody stand in this turn, who may come back yet?"""

@@ -155,6 +155,9 @@ class Node:
         for partition in self.host.hangs.see(seen.hangs, trio.current_time()):
             if (tenure := self.tenures.get(partition)) is not None:
                 tenure.suspicion.heard()
+        for partition in self.host.hangs.partitions():
+            if (tenure := self.tenures.get(partition)) is not None:
+                tenure.suspicion.tidy()
         self._heed_format(seen.cluster)
         await self._lookout.forget(seen.silent)
         if seen.cluster is not None:

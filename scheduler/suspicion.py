@@ -5,12 +5,13 @@ count yet goes in groups that double while all is well; what has one (it was run
 alone, so that nobody else is counted with it. One that was running in too many crashes fails its job.
 """
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
 
 from tenure.scheduler.grid.port import GridError, Map
-from tenure.scheduler.hangs import HANGS_MAX
+from tenure.scheduler.hangs import HANGS_MAX, Hang
 from tenure.scheduler.live import Live
 from tenure.scheduler.turnid import turn_id
 from tenure.scheduler.wire import Failure
@@ -23,6 +24,8 @@ __all__ = ["Suspicion"]
 
 GROUP_FIRST, GROUP_MAX = 32, 1024
 """What was ready at the crash goes in groups of these sizes, each twice the one before if that was full."""
+FIRST = 4
+"""What a turn that was running may have before it by now: a start, a resumption, a stop."""
 PATIENCE_S = 1.0
 """A suspect that has not killed anybody for so long has others beside it again."""
 
@@ -111,7 +114,7 @@ class Suspicion:
             self._mark_group(fresh)
         else:
             is_over = self._group > GROUP_MAX or not (ready or busy or self._are_to_come())
-            if is_over and not (suspects or self._standing):
+            if is_over and not (suspects or self._standing or self.tenure.host.hangs.about(self.tenure.partition)):
                 self._group = 0
             return
         await self.tenure.commit()
@@ -128,6 +131,20 @@ class Suspicion:
             elif hangs.ended(turn) and not first.attempts:
                 first.attempts = 1
                 self._recount(live)
+
+    def tidy(self) -> None:
+        """Words on turns that are done have had their effect."""
+        hangs = self.tenure.host.hangs
+        for hang in hangs.about(self.tenure.partition):
+            if hang.ended and hangs.is_old(hang, trio.current_time()) and not self._is_waiting_for(hang):
+                draft = self.tenure.turns.draft
+                self.tenure.start(self._forget_hangs, draft, hangs.settle(hang.turn))
+                self.tenure.want_commit()
+
+    def _is_waiting_for(self, hang: Hang) -> bool:
+        live = self.tenure.lives.by_id.get(hang.job)
+        first = islice(live.queue, FIRST) if live is not None else ()
+        return live is not None and any(turn_id(live.id, live.generation, it) == hang.turn for it in first)
 
     def _are_to_come(self) -> bool:
         """Do messages wait for jobs that are still looked up? They were there at the crash, too."""
