@@ -17,7 +17,11 @@ import pytest
 import trio
 
 import tenure
+from tenure.connect import parse_cluster
 from tenure.members import Member, MemberSettings, free_port, open_member, start_member
+from tenure.scheduler.grid.hazelcast import HazelcastGrid
+from tenure.scheduler.grid.port import Map
+from tenure.scheduler.keys import HEAD
 
 pytestmark = pytest.mark.cluster
 
@@ -331,6 +335,7 @@ async def test_a_client_that_lives_through_a_reboot_stores_nothing_in_a_cluster_
             with running(app, cluster=cluster) as node:
                 await trio.to_thread.run_sync(node.ready)
                 await client.schedule("counter", id="a")
+                assert "another cluster" not in await said(cluster, tmp_path, "jobs")
                 node.process.kill()
                 member.kill()
             member = await start_member(settings)
@@ -343,11 +348,60 @@ async def test_a_client_that_lives_through_a_reboot_stores_nothing_in_a_cluster_
                     assert "nobody has put there on purpose" in again.why()
                 async with tenure.Client(cluster) as fresh:
                     assert await fresh.dead_letters() == []
+                assert f"another cluster, {formed}" in await said(cluster, tmp_path, "jobs")
+                assert "✗ identity: this is another cluster" in await said(cluster, tmp_path, "doctor", code=1)
+                assert "identity" not in await said(cluster, tmp_path, "doctor", "--accept")
+                assert "another cluster" not in await said(cluster, tmp_path, "jobs")
     finally:
         member.kill()
 
 
-NESTED = APPLICATION + """
+async def said(cluster: str, folder: Path, *arguments: str, code: int = 0) -> str:
+    """What a command prints, for people."""
+    env = {**os.environ, "TENURE_STATE_DIR": str(folder / "state")}
+    command = [*COMMAND, *arguments, "--cluster", cluster]
+    done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False, env=env)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return (done.stdout + done.stderr).decode()
+
+
+async def test_damaged_bookkeeping_ends_no_node_and_a_restore_heals_heads(app: Path, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, port=free_port(), partition_count=31)
+    place = str(tmp_path / "snapshots")
+    async with open_member(settings) as member:
+        cluster = address(member)
+        with running(app, cluster=cluster) as node:
+            formation = (await trio.to_thread.run_sync(node.ready))["formation"]
+            async with (
+                tenure.Client(cluster, registry=_types(app)) as client,
+                HazelcastGrid.connect(parse_cluster(cluster)) as grid,
+            ):
+                await client.schedule("counter", id="a")
+                await client.snapshot(place)
+                for key in (b"assignment", b"cluster", b"node/junk", b"snapshot"):
+                    await grid.set(Map.NODES, 0, key, b"\x01\x00\xc1")
+                await trio.sleep(5)
+                assert node.process.poll() is None
+                assert await client.ask("a", {"n": 1}) == 1
+                await client.snapshot(place)
+                for partition in (5, 6, 7):
+                    await grid.set(Map.HEADS, partition, HEAD, b"garbage")
+                node.process.kill()
+                # Without nodes nobody mends it but the command.
+                await grid.set(Map.NODES, 0, b"cluster", b"\x01\x00garbage")
+                assert "can't be read" in await said(cluster, tmp_path, "jobs", code=3)
+                assert f"cluster {formation}" in (told := await said(cluster, tmp_path, "repair", code=1))
+                assert all(f"✗ partition {partition}: its head can't be read" in told for partition in (5, 6, 7))
+                assert "Restored" in await said(cluster, tmp_path, "restore", place, "--replace")
+                assert "0 left" in await said(cluster, tmp_path, "repair")
+                with running(app, cluster=cluster) as again:
+                    await trio.to_thread.run_sync(again.ready)
+                    assert await client.ask("a", {"n": 1}) == 2
+
+
+NESTED = (
+    APPLICATION
+    + """
 @tenure.job("parent")
 class Parent(tenure.Job):
     async def on_message(self, ctx: tenure.Context, message: str) -> int:
@@ -362,6 +416,7 @@ class BlockingParent(tenure.Job):
             client.schedule("counter", id=message)
             return client.ask(message, {"n": 10})
 """
+)
 
 
 def test_clients_that_name_no_cluster_are_in_the_one_that_is_there(

@@ -27,6 +27,12 @@ def cluster_of(connection: Connection) -> str:
     return find_cluster()
 
 
+WAYS_BACK = (
+    "Restore a snapshot (`tenure restore URL --replace`); or, if it is meant to be a new one, say so (`tenure doctor "
+    "--accept`)."
+)
+
+
 @asynccontextmanager
 async def connected_grid(connection: Connection) -> AsyncIterator["HazelcastGrid"]:
     """A connection to the members. Raises `CannotConnect`."""
@@ -84,6 +90,8 @@ def hush(connection: Connection) -> None:
 
 
 async def _formed(grid: "HazelcastGrid", connection: Connection) -> None:
+    from tenure.cli.seen import another_than_before
+    from tenure.cli.show import say
     from tenure.cli.standing import Unformed, standing
     from tenure.scheduler.grid.port import GridError
 
@@ -94,6 +102,8 @@ async def _formed(grid: "HazelcastGrid", connection: Connection) -> None:
         raise Unreachable(f"{what.rstrip('.')}. See `tenure doctor`.") from error
     if isinstance(found, Unformed):
         raise Unreachable(f"The members of {cluster_of(connection)} are there, and {found.finding}. {found.next_step}")
+    if grid.address and (what := another_than_before(cluster_of(connection), found)):
+        say(f"tenure: {what}. {WAYS_BACK}")
 
 
 async def _diagnosed(grid: "HazelcastGrid", error: Exception) -> Exception:
