@@ -5,8 +5,8 @@ the sending job that waits: its turn is undone, and runs again when there is roo
                                                                  └── asked again and again, as hints get lost
 
 Jobs that wait for each other in a circle would wait for ever. Each full job is told of with those for which it waits
-itself; who finds itself among them goes on. What then comes is taken up to HARD times the limit, and beyond that
-becomes a dead letter, as do a job's messages to itself. A topic's subscribers don't park who publishes. (See `holding`
+itself; who finds itself among them goes on. What then comes is taken far beyond the limit, and becomes a dead letter
+after that, as do a job's messages to itself. A topic's subscribers don't park who publishes. (See `holding`
 for the other end, and docs/decisions/0028.)
 """
 

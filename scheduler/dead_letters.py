@@ -1,8 +1,8 @@
 """Dead letters: messages that can't be delivered, kept in full, with the reason.
 
-    bury ──► kept ──► taken out: replayed, or discarded; or expired, some days later
-              │ more than the table should hold: their senders are held back, as by a full mailbox (see `holding`)
-              └── HARD times as many: what jobs and topics still bring is dropped, counted, and reported
+bury ──► kept ──► taken out: replayed, or discarded; or expired, some days later
+          │ more than the table should hold: their senders are held back, as by a full mailbox (see `holding`)
+          └── HARD times as many: what jobs and topics still bring is dropped, counted, and reported
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from tenure.scheduler.budget import envelope_bytes
-from tenure.scheduler.holding import HARD
+from tenure.scheduler.holding import HARD, HARD_BYTES
 from tenure.scheduler.keys import is_partition_sender
 from tenure.scheduler.texts import storable
 from tenure.scheduler.wire import DeadLetter, Envelope, Kind
@@ -50,11 +50,12 @@ class DeadLetters:
         self._said: dict[str, _Said] = {}
         tenure.holding.letters_full = self.is_over()
 
-    def is_over(self, times: float = 1) -> bool:
-        """Are there more than so many times the limit?"""
+    def is_over(self, times: float = 1, times_bytes: float = 1) -> bool:
+        """Are there more than so many times the limits?"""
         settings = self.settings
-        return self.count >= times * settings.dead_letters_max or self.size_bytes >= times * (
-            settings.dead_letters_bytes_max
+        return (
+            self.count >= times * settings.dead_letters_max
+            or self.size_bytes >= times_bytes * settings.dead_letters_bytes_max
         )
 
     # -- in ---------------------------------------------------------------------------------------
@@ -66,7 +67,7 @@ class DeadLetters:
         if envelope.topic or envelope.kind != Kind.MESSAGE:
             return
         sender = envelope.slot[:8]
-        if is_partition_sender(sender) and self.is_over(HARD):
+        if is_partition_sender(sender) and self.is_over(HARD, HARD_BYTES):
             self._drop(envelope, reason, detail)
             return
         n = self._next_number()
@@ -88,8 +89,8 @@ class DeadLetters:
         self.turns.draft.wanted = True
         self._say(
             "dropped",
-            f"a dead letter of partition {self.partition} is dropped, for there are {HARD} times as many as it should "
-            f"hold: to {envelope.to!r} from {envelope.source!r}: {reason}: {detail}",
+            f"a dead letter of partition {self.partition} is dropped, for it has many times what it should hold "
+            f"({self.count}, {self.size_bytes} bytes): to {envelope.to!r} from {envelope.source!r}: {reason}: {detail}",
         )
 
     def keep(self, envelope: Envelope, reason: str, detail: str) -> None:
@@ -119,7 +120,7 @@ class DeadLetters:
 
     def thinned(self) -> None:
         """Some were taken out: is there room again?"""
-        if self.tenure.holding.letters_full and not self.is_over(THIN):
+        if self.tenure.holding.letters_full and not self.is_over(THIN, THIN):
             self.tenure.holding.letters_thin()
 
     def sweep(self) -> None:

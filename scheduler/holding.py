@@ -25,14 +25,15 @@ from tenure.scheduler.wire import Answer, Batch, Kind, Status
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
 
-__all__ = ["HARD", "HINT", "OVERFLOW", "Holding"]
+__all__ = ["FLOOD_BYTES", "HARD", "HARD_BYTES", "HINT", "Holding"]
 
-HARD = 8
-"""So many times its limit may a mailbox hold of what was on its way when its senders were told."""
+HARD, HARD_BYTES = 64, 8
+"""So many times its limits, in number and in bytes, may a mailbox hold of what was on its way when its senders were
+told. A client may have 64 slots of 2,048 messages on their way, and half a MiB in each."""
+FLOOD_BYTES = 64
+"""The same for what comes by partitions' lanes, if the job runs."""
 HINT = 0
 """The number of an answer that nobody asked for. Questions are numbered from 1; older clients pass over it."""
-OVERFLOW = 64
-"""So many times, if it runs: what comes by partitions' lanes, which are never stopped, becomes dead letters then."""
 LETTERS = ""
 """No job's id: news of dead letters."""
 BURIED_S = 30.0
@@ -67,12 +68,12 @@ class Holding:
             told[sender] = now_s
             self._news.setdefault(sender, {})[id] = None
 
-    def is_over(self, live: Live, times: int = 1) -> bool:
-        """Does more wait for it than so many times the limit?"""
+    def is_over(self, live: Live, times: int = 1, times_bytes: int = 1) -> bool:
+        """Does more wait for it than so many times the limits?"""
         settings = self.settings
         return (
             len(live.queue) >= times * settings.mailbox_messages_max
-            or live.mail_bytes >= times * settings.mailbox_bytes_max
+            or live.mail_bytes >= times_bytes * settings.mailbox_bytes_max
         )
 
     def settled(self, live: Live) -> None:
@@ -92,14 +93,14 @@ class Holding:
 
     def stops(self, batch: Batch) -> bool:
         """Must a client's lane stop before this batch? Not for commands: they may be what a job needs to go on."""
-        by_id, times = self.tenure.lives.by_id, HARD if batch.holds_back else 1
-        letters = self.letters_full and self.tenure.dead_letters.is_over(times)
+        by_id, times = self.tenure.lives.by_id, (HARD, HARD_BYTES) if batch.holds_back else (1, 1)
+        letters = self.letters_full and self.tenure.dead_letters.is_over(*times)
         for envelope in batch.envelopes:
             if envelope.kind != Kind.MESSAGE:
                 continue
             if envelope.to in self.full:
                 live = by_id.get(envelope.to)
-                if times == 1 or letters or (live is not None and self.is_over(live, times)):
+                if letters or not batch.holds_back or (live is not None and self.is_over(live, *times)):
                     return True
             elif letters and not self._is_known(envelope.to):
                 return True

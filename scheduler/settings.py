@@ -91,9 +91,9 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     """The same limit that clients keep, for messages that jobs send."""
     mailbox_messages_max: int = 10_000
     """A job with so many messages waiting takes no more: who sends to it waits, and all others go on. What was on its
-    way by then is taken, up to eight times as much."""
+    way by then is taken, up to 64 times as many."""
     mailbox_bytes_max: int = 16 * 2**20
-    """The same, in bytes."""
+    """The same, in bytes; up to eight times as much."""
     outbox_bytes_max: int = 64 * 2**20
     """A partition with so much not known to be stored elsewhere parks the jobs that would send more; messages to topics
     wait in their lanes."""
@@ -114,10 +114,10 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     long."""
     dead_letters_max: int = 10_000
     """When a partition keeps so many dead letters, who sends what would become one more waits, as for a full mailbox.
-    What was on its way by then is kept, up to eight times as much; beyond that, what jobs and topics bring is counted
-    and dropped."""
+    What was on its way by then is kept, up to 64 times as many; beyond that, what jobs and topics bring is counted and
+    dropped."""
     dead_letters_bytes_max: int = 16 * 2**20
-    """The same, in bytes."""
+    """The same, in bytes; up to eight times as much."""
     dead_letters_keep_s: float = 604_800.0
     """A dead letter is kept for so long: a week."""
     instances_max: int = 10_000

@@ -14,7 +14,7 @@ from tenure.scheduler.budget import ENVELOPE_BYTES, envelope_bytes
 from tenure.scheduler.draft import Begun
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
-from tenure.scheduler.holding import HARD, OVERFLOW
+from tenure.scheduler.holding import FLOOD_BYTES, HARD, HARD_BYTES
 from tenure.scheduler.inlanes import InLanes, Slot
 from tenure.scheduler.journal import TenureOver
 from tenure.scheduler.keys import is_partition_sender
@@ -288,9 +288,9 @@ class Taking:
         is a broadcast, or who publishes to a topic. A job that runs will get to it: what its senders had on their way
         while nobody owned it is no reason to refuse anything."""
         can_be_stopped = not envelope.topic and not is_partition_sender(envelope.slot[:8])
-        if can_be_stopped or not self.holding.is_over(live, HARD):
+        if can_be_stopped or not self.holding.is_over(live, HARD, HARD_BYTES):
             return False
-        if self.holding.refusal(live) is None and not self.holding.is_over(live, OVERFLOW):
+        if self.holding.refusal(live) is None and not self.holding.is_over(live, HARD, FLOOD_BYTES):
             return False
         live.queue.pop()
         envelope.topic = ""  # it is kept, also where it was for all subscribers of a topic

@@ -7,9 +7,11 @@ import pytest
 import trio
 
 import tenure
+from tenure.scheduler.holding import HARD
 from tenure.testing import Cluster
 
 MAX = 20
+MANY = (HARD + 4) * MAX
 SETTINGS = tenure.NodeSettings(mailbox_messages_max=MAX, group_messages_max=10)
 
 
@@ -147,28 +149,30 @@ async def test_a_topics_subscriber_that_is_full_gets_dead_letters_and_stops_nobo
     await client.schedule(Sink, id="other")
     await trio.sleep(1)
     await client.pause("sink")
-    for n in range(12 * MAX):
+    for n in range(MANY):
         await client.publish(tenure.Topic("credit-news"), n, timeout_s=5)
     await trio.sleep(5)
-    assert (await client.state("other")).seen == list(range(12 * MAX))
+    assert (await client.state("other")).seen == list(range(MANY))
     letters = await client.dead_letters()
     assert {(letter["to"], letter["reason"]) for letter in letters} == {("sink", "MailboxFull")}
-    assert (await client.describe("sink"))["waiting"] + len(letters) == 12 * MAX
+    assert (await client.describe("sink"))["waiting"] + len(letters) == MANY
     await client.resume("sink")
     await trio.sleep(5)
     await client.replay(letters)
     await trio.sleep(5)
-    assert (await client.state("sink")).seen == list(range(12 * MAX))
+    assert (await client.state("sink")).seen == list(range(MANY))
 
 
 async def test_broadcasts_to_a_job_that_is_full_become_dead_letters_too(client: tenure.Client) -> None:
     await client.schedule(Sink, id="sink")
     await client.pause("sink")
-    for n in range(12 * MAX):
+    for n in range(MANY):
         await client.broadcast(Sink, n, timeout_s=5)
     await trio.sleep(5)
-    assert (await client.describe("sink"))["waiting"] < 8 * MAX
-    assert len(await client.dead_letters()) > 4 * MAX
+    waiting, letters = (await client.describe("sink"))["waiting"], len(await client.dead_letters())
+    assert waiting < HARD * MAX
+    assert letters > 4 * MAX
+    assert waiting + letters == MANY
 
 
 async def test_a_job_that_waits_can_be_removed(client: tenure.Client) -> None:

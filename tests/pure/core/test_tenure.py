@@ -159,7 +159,8 @@ async def test_what_partitions_bring_beyond_all_bounds_is_counted_and_reported_n
     assert "a dead letter of partition 0 is dropped" in said[0]
     assert f"{HARD - 1} more dead letters were dropped in partition 0" in said[1]
     status: Any = msgspec.msgpack.decode((await bench.command("status")).body)
-    assert (status["dead_letters"], status["dead_letters_dropped"], status["dead_letters_full"]) == (24, HARD, True)
+    assert (status["dead_letters"], status["dead_letters_dropped"]) == (3 * HARD, HARD)
+    assert status["dead_letters_full"]
     await opened.kill()
     again = await bench.open(COUNTER)
     await rest(1)
