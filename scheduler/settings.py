@@ -104,7 +104,8 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     more threads at most are replaced whose turn was given up and that still run."""
     hung_after_s: float = 10.0
     """A node whose loop has stood still in one handler for so long is ended by its watchdog (exit code 4), for its
-    supervisor to start it again; 0: never. Where `tenure` runs the node, that is, not in tests."""
+    supervisor to start it again; 0: never. Where `tenure` runs the node, that is, not in tests; and not where it has
+    a member of its own, with which all data would end."""
     crash_attempts_max: int = 3
     """A message whose turn was running in so many crashes in a row fails its job."""
     lane_lifetime_s: float = 3600.0

@@ -193,3 +193,19 @@ async def test_a_signal_is_heard_also_by_a_node_that_hangs(app: Path, cluster: s
         last = [entry for entry in node.said() if "told to stop, and did not hear it" in str(entry.get("event"))]
         assert any(f":{line} in on_message" in last[0]["event"] for line in LINES["loop"])
         node._is_over = True
+
+
+async def test_a_node_with_a_member_of_its_own_is_not_ended_for_it(app: Path) -> None:
+    """All data would end with it, and nobody else is there."""
+    with supervised(1, app, "", "--set", "hung_after_s=1", "--drain-deadline", "1") as [node]:
+        [ready] = [entry for entry in node.said() if entry.get("event") == "ready"]
+        with tenure.SyncClient(ready["cluster"], registry=load_application(str(app), apart=True)) as client:
+            client.schedule("hog", id="hog-1")
+            client.publish("hog-1", "loop")
+        await trio.sleep(5)
+        assert not node.ends
+        assert any("has blocked the loop" in str(entry.get("event")) for entry in node.said())
+        assert node.process is not None
+        node._is_over = True
+        node.process.send_signal(signal.SIGTERM)
+        assert node.process.wait(20) == Exit.HUNG

@@ -116,9 +116,9 @@ async def run_node(
     """Run until a signal, then drain. Returns when all was handed over; raises what it failed of."""
     began_s = time.monotonic()
     stop, serving = trio.Event(), trio.Event()
-    watchdog = Watchdog(
-        options.settings.hung_after_s, options.drain_deadline_s, say=_say_of_hangs, look=look_at_main
-    )
+    # With a member of its own nobody else could take over: all data would end with it.
+    hung_after_s = options.settings.hung_after_s if options.cluster is not None else 0.0
+    watchdog = Watchdog(hung_after_s, options.drain_deadline_s, say=_say_of_hangs, look=look_at_main)
     async with trio.open_nursery() as signals:
         await signals.start(_heed_signals, stop, watchdog)
         with trio.CancelScope() as whole:
