@@ -23,6 +23,7 @@ from tenure.scheduler.texts import told
 from tenure.scheduler.wire import EMPTY, Definition, Envelope, Failure, JobRecord, Kind, Status, decode
 
 if TYPE_CHECKING:
+    from tenure.scheduler.draft import Draft
     from tenure.scheduler.tenure import Tenure
 
 __all__ = ["Definitions", "never_was", "removed"]
@@ -353,12 +354,16 @@ class Definitions:
         if (definition := self._after_removal.pop(id, None)) is not None:
             self._seen[id] = definition, None
 
-    def remove(self, live: Live) -> None:
-        """The job itself wants to end: its definition must say so first, so that nobody makes it again."""
-        self.tenure.start(self._remove, live.id, live.generation)
+    def remove(self, live: Live, wish: "Draft | None" = None) -> None:
+        """The job itself wants to end: its definition must say so first, so that nobody makes it again. `wish`: what
+        the turn that wants it is committed with; none: it is committed."""
+        self.tenure.start(self._remove, live.id, live.generation, wish)
 
-    async def _remove(self, id: str, generation: int) -> None:
+    async def _remove(self, id: str, generation: int, wish: "Draft | None") -> None:
         attempt = 0
+        if wish is not None:
+            # Not before: the next owner must know of the turn, and of a job that ends as it begins.
+            await wish.committed.wait()
         while True:
             proved = await self._prove_stored(id)
             definition = None if proved is None else proved[0]

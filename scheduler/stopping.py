@@ -34,7 +34,7 @@ class Stopping:
             return  # somebody was faster: it does, and the stop is on its way
         live.status = Status.FINISHING
         live.timer = None
-        self.tenure.definitions.remove(live)
+        self.tenure.definitions.remove(live, self.turns.draft)
 
     def stop(self, live: Live) -> None:
         """Removal is wanted: what was accepted is finished first, then `on_stop` runs."""

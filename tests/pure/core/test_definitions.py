@@ -193,6 +193,27 @@ async def test_an_old_definition_that_comes_late_changes_nothing(bench: Bench) -
     assert record.generation == 2
 
 
+async def test_a_job_that_ends_as_it_begins_is_not_gone_before_that_is_committed(bench: Bench) -> None:
+    class Passer(Job):
+        def on_start(self, ctx: Context) -> None:
+            ctx.send("note", "I was here")
+            ctx.finish()
+
+    passer = JobType("passer", Passer)
+    first = await bench.open(passer, NOTE)
+    await bench.define("note", "note")
+    await rest(1)
+    bench.faults.once(Fault.DROPPED_UNKNOWN, map=Map.JOURNAL, times=10_000)
+    await bench.define("a", "passer")
+    await rest(2)
+    await first.kill()
+    bench.faults.end()
+    await bench.open(passer, NOTE)
+    await rest(5)
+    assert await bench.state_of("note") == {"texts": ["I was here"]}
+    assert (await definition_of(bench, "a"))[0].wanted == "removed"
+
+
 # -- another type under the same id ------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from tenure.simulation.workloads.heavy import Heavy
 from tenure.simulation.workloads.juggling import Juggling
 from tenure.simulation.workloads.lifecycle import Lifecycle
 from tenure.simulation.workloads.newborns import Newborns
+from tenure.simulation.workloads.passing import Passing
 from tenure.simulation.workloads.restoring import Restoring
 from tenure.simulation.workloads.slow import Slow
 from tenure.simulation.workloads.steps import Steps
@@ -40,7 +41,7 @@ OTHERS: tuple[type[Workload], ...] = (
 """Few messages, each with more to it."""
 SAVING: tuple[type[Workload], ...] = (Backups,)
 """Beside the others in some seeds: they look at what is kept outside of the cluster."""
-SPECIAL: tuple[type[Workload], ...] = (Abandoned, Beside, Comebacks, Newborns, Restoring)
+SPECIAL: tuple[type[Workload], ...] = (Abandoned, Beside, Comebacks, Newborns, Passing, Restoring)
 """Instead of the bulk, in some seeds: they bring settings and hazards of their own."""
 NOT_YET: dict[type[Workload], str] = {
     Heavy: "nothing bounds a record",

@@ -14,7 +14,7 @@ from tenure.simulation.workloads.base import Drive, Workload, states
 __all__ = ["Newborns", "judge_child"]
 
 REGISTER = "register"
-SUBSCRIBED_WHEN_SCHEDULED = False
+SUBSCRIBED_WHEN_SCHEDULED = True
 """Does what is published to its topics reach a job whose scheduling was confirmed? Not before that is promised."""
 
 
