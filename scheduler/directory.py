@@ -158,18 +158,27 @@ class Directory:
                 page = await self.client.command(partition, "", behind, deadline_s=deadline_s)
         return found
 
-    async def partitions(self, *, deadline_s: float | None = None) -> list[dict[str, Any]]:
-        """How each partition stands, from its owner."""
-        return await self.every_partition({"op": "status"}, deadline_s=deadline_s)
+    async def partitions(
+        self, *, deadline_s: float | None = None, silent: dict[int, TenureError] | None = None
+    ) -> list[dict[str, Any]]:
+        """How each partition stands, from its owner; without those that don't answer, if they go into `silent`."""
+        rows = await self.every_partition({"op": "status"}, deadline_s=deadline_s, silent=silent)
+        return [row for row in rows if row is not None]
 
-    async def topics(self, *, deadline_s: float | None = None) -> dict[str, int]:
-        """Topics and how many jobs subscribe to them."""
-        found = await self.all_pages({"op": "topics", "after": ""}, "topics", "topic", deadline_s)
+    async def topics(
+        self, *, deadline_s: float | None = None, silent: dict[int, TenureError] | None = None
+    ) -> dict[str, int]:
+        """Topics and how many jobs subscribe to them; without those of partitions that don't answer, if these go into
+        `silent`."""
+        found = await self.all_pages({"op": "topics", "after": ""}, "topics", "topic", deadline_s, silent=silent)
         return dict(sorted((topic["topic"], topic["jobs"]) for topic in found))
 
-    async def dead_letters(self, *, deadline_s: float | None = None) -> list[dict[str, Any]]:
-        """Messages that no job could take, oldest first."""
-        found = await self._all_pages("dead_letters", "letters", "n", deadline_s)
+    async def dead_letters(
+        self, *, deadline_s: float | None = None, silent: dict[int, TenureError] | None = None
+    ) -> list[dict[str, Any]]:
+        """Messages that no job could take, oldest first; without those of partitions that don't answer, if these go
+        into `silent`."""
+        found = await self._all_pages("dead_letters", "letters", "n", deadline_s, silent=silent)
         return sorted(found, key=lambda letter: (letter["at_ms"], letter["partition"], letter["n"]))
 
     async def exhume(self, letters: Iterable[dict[str, Any]], *, replay: bool, deadline_s: float | None = None) -> int:

@@ -264,14 +264,21 @@ async def test_scheduled_snapshots_that_nobody_takes(examine: Examine, client: t
 async def test_scheduled_snapshots_after_a_restore(
     examine: Examine, client: tenure.Client, place: str, in_virtual_time: None
 ) -> None:
-    await client.schedule_snapshots(place, every_s=60)
-    await trio.sleep(30)
-    await client.snapshot(place)
+    """Of another cluster's snapshot they stop, as that one may still write there; of its own they go on."""
+    async with Cluster(nodes=1, seed=9) as other, other.client() as its_client:
+        await its_client.schedule_snapshots(place, every_s=60)
+        await trio.sleep(30)
+        await its_client.snapshot(place)
     await client.restore(place, replace=True)
     await trio.sleep(120)
     snapshots = (await examine())["snapshots"]
     assert snapshots.standard is BAD
     assert "have stopped: this cluster was restored" in snapshots.finding
+    await client.schedule_snapshots(place, every_s=60)
+    await trio.sleep(30)
+    await client.restore(place, replace=True)
+    await trio.sleep(120)
+    assert (await examine())["snapshots"].standard is GOOD
 
 
 async def test_dead_letters(examine: Examine, client: tenure.Client) -> None:

@@ -79,7 +79,7 @@ async def _run(app: str, output: Output) -> int:
         await nursery.start(_heed, stop)
         async with open_embedded(progress=progress) as cluster, open_launchers(cluster, ends_with_it=True):
             with announced(cluster):
-                say(f"Cluster {cluster}; watching {folder}. Ctrl-C ends it.")
+                say(f"Cluster {cluster}; watching {folder}. Ctrl-C ends it, and all that is in it.")
                 await _keep_running(app, cluster, folder, stop, output)
         nursery.cancel_scope.cancel()
     return Exit.DONE

@@ -10,6 +10,8 @@ from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Usage
 from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.show import as_json, counted, print_json, print_table, say, when
+from tenure.cli.unheard import say_silent
+from tenure.scheduler.errors import TenureError
 
 __all__ = ["app"]
 
@@ -27,7 +29,7 @@ def list_letters(*, to: str | None = None, connection: Connection = USUAL_CONNEC
     to
         Only those for jobs of this id (* stands for anything).
     """
-    letters, lost = _run(_listed, connection, to)
+    letters, lost, silent = _run(_listed, connection, to)
     if connection.json:
         for letter in letters:
             print_json({"letter": _name(letter), **letter})
@@ -43,7 +45,7 @@ def list_letters(*, to: str | None = None, connection: Connection = USUAL_CONNEC
         for count, how in zip(lost, ("were dropped: their partitions had too many", "have expired"), strict=True):
             if count:
                 say(f"{count} more {how}.")
-    return Exit.DONE
+    return say_silent("dead letters", silent)
 
 
 @app.command
@@ -92,9 +94,11 @@ def _exhume(names: tuple[str, ...], to: str | None, again: bool, dry_run: bool, 
     if not names and to is None:
         raise Usage("Say which letters: by name (see `tenure dead-letters`), or with --to (all: --to '*').")
 
+    silent: dict[int, TenureError] = {}
+
     async def work(connection: Connection) -> tuple[list[dict[str, Any]], list[str], int]:
         async with connected(connection) as client:
-            found = _matching(await client.directory.dead_letters(), to)
+            found = _matching(await client.directory.dead_letters(silent=silent), to)
             meant = [letter for letter in found if not names or _name(letter) in names]
             missing = [name for name in names if name not in {_name(letter) for letter in meant}]
             count = 0 if dry_run else await client.directory.exhume(meant, replay=again)
@@ -110,16 +114,19 @@ def _exhume(names: tuple[str, ...], to: str | None, again: bool, dry_run: bool, 
         for name in missing:
             say(f"{name}: there is no such letter.")
         say(f"{counted(len(meant), 'letter')} would be {done}." if dry_run else f"{counted(count, 'letter')} {done}.")
-    return Exit.FAILED if missing else Exit.DONE
+    return max(say_silent("dead letters", silent), Exit.FAILED if missing else Exit.DONE)
 
 
-async def _listed(connection: Connection, to: str | None) -> tuple[list[dict[str, Any]], tuple[int, int]]:
-    """Those that are there, and how many were dropped and have expired."""
+async def _listed(
+    connection: Connection, to: str | None
+) -> tuple[list[dict[str, Any]], tuple[int, int], dict[int, TenureError]]:
+    """Those that are there, how many were dropped and have expired, and whose are not among these."""
+    silent: dict[int, TenureError] = {}
     async with connected(connection) as client:
-        letters = _matching(await client.directory.dead_letters(), to)
-        rows = await client.directory.partitions()
+        letters = _matching(await client.directory.dead_letters(silent=silent), to)
+        rows = await client.directory.partitions(silent=silent)
         dropped, expired = (sum(row.get(f"dead_letters_{what}", 0) for row in rows) for what in ("dropped", "expired"))
-        return letters, (dropped, expired)
+        return letters, (dropped, expired), silent
 
 
 def _matching(letters: list[dict[str, Any]], to: str | None) -> list[dict[str, Any]]:

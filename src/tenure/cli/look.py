@@ -7,8 +7,10 @@ from tenure.cli.connection import connected, connected_grid
 from tenure.cli.ends import Exit
 from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.show import print_json, print_table
+from tenure.cli.unheard import say_silent
 from tenure.clients.node_rows import node_rows
 from tenure.clients.selector import NODES, parse_selector
+from tenure.scheduler.errors import TenureError
 
 __all__ = ["nodes", "partitions", "topics"]
 
@@ -16,9 +18,11 @@ __all__ = ["nodes", "partitions", "topics"]
 def topics(*, connection: Connection = USUAL_CONNECTION) -> int:
     """Topics, and how many jobs subscribe to each."""
 
+    silent: dict[int, TenureError] = {}
+
     async def run() -> dict[str, int]:
         async with connected(connection) as client:
-            return await client.directory.topics()
+            return await client.directory.topics(silent=silent)
 
     found = _run(run)
     if connection.json:
@@ -26,7 +30,7 @@ def topics(*, connection: Connection = USUAL_CONNECTION) -> int:
             print_json({"topic": topic, "subscribers": count})
     else:
         print_table(("topic", "subscribers"), found.items())
-    return Exit.DONE
+    return say_silent("topics", silent)
 
 
 def nodes(*selector: str, connection: Connection = USUAL_CONNECTION) -> int:

@@ -10,6 +10,7 @@ from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Usage
 from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.show import counted, print_json, print_table, say, when
+from tenure.cli.unheard import say_silent
 from tenure.clients import operations
 from tenure.clients.selecting import Action, do, meant, select
 from tenure.clients.selector import one_name, parse_selector
@@ -51,11 +52,7 @@ def jobs(*selector: str, limit: Count = None, connection: Connection = USUAL_CON
         print_table(COLUMNS, [_row(job, now_ms) for job in found[:limit]])
     if is_cut:
         say(f"There are more: these are the first {limit}, by id.")
-    if silent:
-        first = min(silent)
-        others = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
-        say(f"The jobs of partition {first}{others} are not listed: {str(silent[first]).rstrip('.')}.")
-    return Exit.FAILED if silent else Exit.DONE
+    return say_silent("jobs", silent)
 
 
 COLUMNS = ("id", "type", "state", "waiting", "next timer", "node", "error")
@@ -190,15 +187,17 @@ def _change(
     parse_selector(text)  # a mistake in it is said before anybody is asked
     told: dict[str, Any] = {}
 
+    silent: dict[int, TenureError] = {}
+
     async def run() -> tuple[list[str], dict[str, str]]:
         async with connected(connection) as client:
-            ids = await meant(client, action, text)
+            ids = await meant(client, action, text, silent=silent)
             failures = {} if dry_run else await do(client, action, ids, told=told)
             return ids, {id: str(error) for id, error in failures.items()}
 
     ids, failures = _run(run)
     _tell(ids, failures, done, dry_run, connection, told if counts else None)
-    return Exit.FAILED if failures else Exit.DONE
+    return max(say_silent("jobs", silent), Exit.FAILED if failures else Exit.DONE)
 
 
 def _tell(

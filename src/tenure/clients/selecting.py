@@ -66,13 +66,22 @@ async def nodes(client: GridClient, selector: str) -> list[NodeInfo]:
     return [info for info in found if info.id in ids]
 
 
-async def meant(client: GridClient, action: Action, selector: str, timeout_s: float | None = None) -> list[str]:
+async def meant(
+    client: GridClient,
+    action: Action,
+    selector: str,
+    timeout_s: float | None = None,
+    *,
+    silent: dict[int, TenureError] | None = None,
+) -> list[str]:
     """The ids of those that it is to be done to. Raises `UnknownJob` if the selector is the id of a job that is not
-    there; a condition may hold for none."""
+    there; a condition may hold for none. Partitions that don't answer are told in `silent`, if that is given."""
     if not selector.strip():
         raise Mistake("say which jobs: an id, or a selector like 'type=counter and state=failed' (all: 'id=*')")
-    found = await select(client, selector, timeout_s)
+    found = await select(client, selector, timeout_s, silent=silent)
     if not found and (name := one_name(selector)):
+        for error in (silent or {}).values():
+            raise error  # nobody knows whether it is there
         raise UnknownJob(f"there is no job {name!r}")
     only_failed = action in ("retry", "skip")
     return [job["id"] for job in found if not only_failed or job["status"] == "failed" or job["error"]]
