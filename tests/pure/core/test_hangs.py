@@ -18,6 +18,7 @@ from tests.pure.core.bench import FORMATION, Bench, Kill9, Opened, rest
 STANDS_S = 9.5
 trouble: set[int] = set()
 ran: list[tuple[str, int]] = []
+attempts: dict[tuple[str, int], int] = {}
 
 
 class Fragile(Job):
@@ -25,6 +26,7 @@ class Fragile(Job):
 
     def on_message(self, ctx: Context, message: int) -> None:
         ran.append((ctx.id, message))
+        attempts[ctx.id, message] = ctx.attempt
         if ctx.id == "bad" and message in trouble:
             raise Kill9  # as a node that hangs: others take over, and nothing was committed
         self.seen.append(message)
@@ -109,7 +111,8 @@ async def test_the_second_that_ends_of_it_is_the_last(bench: Bench) -> None:
     await rest(5)
     assert not second.ended.is_set()
     tell(second, first)
-    await second.ended.wait()  # its turn to hang
+    with trio.fail_after(60):
+        await second.ended.wait()  # its turn to hang
     assert ran[-1] == ("bad", 2)
     third = await taken_over(bench, first | word(turn, "n2"))
     await rest(5)
@@ -144,6 +147,7 @@ async def test_who_had_to_end_once_is_tried_again_alone_and_counted(bench: Bench
     await taken_over(bench, word(turn, ended=True))
     await rest(3)
     assert (await bench.state_of("bad"))["seen"] == [1, 2]
+    assert attempts["bad", 2] == 2
     assert (await described(bench))["status"] == "running"
 
 
@@ -152,12 +156,10 @@ async def test_one_that_neither_comes_back_nor_is_ended_has_ended_otherwise(benc
     trouble.clear()
     second = await taken_over(bench, word(turn))
     begun_s = trio.current_time()
-    while not ran:
-        await rest(0.2)
-        tell(second, word(turn))
-    while ("bad", 2) not in ran:
-        await rest(0.2)
-        tell(second, word(turn))
+    with trio.fail_after(600):
+        while ("bad", 2) not in ran:
+            await rest(0.2)
+            tell(second, word(turn))
     assert STANDS_S + PATIENCE_S - 1 <= trio.current_time() - begun_s <= STANDS_S + PATIENCE_S + 1
     await rest(3)
     assert (await bench.state_of("bad"))["seen"] == [1, 2]
