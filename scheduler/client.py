@@ -17,6 +17,7 @@ from msgspec import Raw
 
 from tenure.scheduler.allegiance import Allegiance
 from tenure.scheduler.asking import Asking
+from tenure.scheduler.bodies import SCALARS, check, encoded
 from tenure.scheduler.cluster import find
 from tenure.scheduler.deadline import checked_limit
 from tenure.scheduler.defining import Defining
@@ -157,6 +158,8 @@ class GridClient:
         body = self._body(name, message)
         if (found := self.registry.get(name)) is not None:
             found.check_message(bytes(body), f"all of {name}")
+        else:
+            check(bytes(body), f"message to {name!r}")
         checked_id(id)
         envelopes = [(p, Envelope(name, body, Kind.TYPE, id)) for p in range(self.partition_count)]
         await self._send([(name, message)] * len(envelopes), envelopes, deadline_s)
@@ -185,6 +188,8 @@ class GridClient:
                     type.check_message(body, address)
                 except WrongType as error:
                     misfits.setdefault(address, error)
+            elif message.__class__ not in SCALARS:
+                check(body, f"message {n} to {to!r}")
             made.append(
                 (partition, Envelope(address, Raw(body), kind, ids[n]) if ids else Envelope(address, Raw(body), kind))
             )
@@ -193,15 +198,11 @@ class GridClient:
     def _check(self, to: str, body: Raw) -> None:
         if (type := self.known_types.by_job.get(to)) is not None:
             type.check_message(bytes(body), to)
+        else:
+            check(bytes(body), f"message to {to!r}")
 
     def _body(self, to: str, message: Any) -> Raw:
-        try:
-            body = _encode(message)
-        except UNSTORABLE as error:
-            raise WrongType(f"message to {to!r} can't be stored: {error}") from error
-        if len(body) > self.settings.message_bytes_max:
-            raise TooLarge(f"message to {to!r} has {len(body)} bytes; the limit is {self.settings.message_bytes_max}")
-        return Raw(body)
+        return Raw(encoded(message, f"message to {to!r}", self.settings.message_bytes_max, checked=False))
 
     async def ask(self, to: str, message: Any, *, id: str = "", deadline_s: float | None = None) -> Any:
         """A message that wants the handler's result: returns it once the turn is committed.
@@ -212,11 +213,11 @@ class GridClient:
         body = self._body(checked_address(to), message)
         if self.known_types.check_anything():
             await self.known_types.learn({to})
-            try:
-                self._check(to, body)
-            except WrongType:
-                await self.known_types.ask_again({to})
-                self._check(to, body)
+        try:
+            self._check(to, body)
+        except WrongType:
+            await self.known_types.ask_again({to})
+            self._check(to, body)
         envelope = Envelope(to, body, Kind.MESSAGE, checked_id(id))
         return _decode(await self.question(partition_of(to, self.partition_count), envelope, deadline_s))
 

@@ -13,7 +13,8 @@ from msgspec import Raw, Struct
 
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
 from tenure.scheduler.keys import is_partition_sender, partition_sender, slot_key, split_slot_key
-from tenure.scheduler.wire import decode, encode
+from tenure.scheduler.salvage import start_of
+from tenure.scheduler.wire import EMPTY, decode, encode
 
 __all__ = ["PROOF", "InLanes", "Slot", "is_passed"]
 
@@ -32,12 +33,16 @@ class _Start(Struct, array_like=True, gc=False):
     after_n: int = 0
     cut: int = 0
     incarnation: int = 0
+    holds_back: bool = False
 
 
 def _start_of(value: bytes) -> _Start | None:
     try:
         return decode(value, _Start)
-    except (Undecodable, UnreadableFormat):
+    except Undecodable:
+        found = start_of(value)
+        return None if found is None else _Start(EMPTY, **found)
+    except UnreadableFormat:
         return None
 
 

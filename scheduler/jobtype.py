@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 import msgspec
 from msgspec import Raw, Struct
 
+from tenure.scheduler.bodies import DEPTH_MAX, check, is_too_deep
 from tenure.scheduler.errors import Mistake, NotPicklable, Undecodable, UnknownJobType, WrongType
 from tenure.scheduler.handlers import check_handlers, decoder_of, message_type_of
 from tenure.scheduler.keys import checked_address
@@ -193,10 +194,15 @@ class JobType:
         """Raises `WrongType` with the path of the wrong field, if this message does not fit."""
         if Kind.MESSAGE not in self.handlers:
             raise WrongType(f"job {to!r} takes no messages: its type {self.name!r} has no on_message")
+        if self.message_type is Any:
+            check(encoded, f"message to {to!r}")
+            return
         try:
             self.decode_message(encoded)
-        except msgspec.ValidationError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise WrongType(f"message to {to!r} ({self.name!r} takes {_shown(self.message_type)}): {error}") from error
+        if is_too_deep(encoded):
+            raise WrongType(f"message to {to!r} is nested deeper than {DEPTH_MAX} lists and maps")
 
 
 _NATIVE = (bytes, bytearray, memoryview)

@@ -10,6 +10,7 @@ import trio
 from msgspec import Raw, msgpack
 
 from tenure.scheduler import commands
+from tenure.scheduler.bodies import DEPTH_MAX
 from tenure.scheduler.budget import ENVELOPE_BYTES, envelope_bytes
 from tenure.scheduler.draft import Begun
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
@@ -20,6 +21,7 @@ from tenure.scheduler.journal import TenureOver
 from tenure.scheduler.keys import is_partition_sender
 from tenure.scheduler.live import Live
 from tenure.scheduler.refusals import Refusals
+from tenure.scheduler.salvage import salvaged, why_odd
 from tenure.scheduler.wire import Batch, Envelope, Kind, decode
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ class Taking:
         self.refusals = Refusals(tenure)
         self._mailbox_messages_max = self.settings.mailbox_messages_max
         self._mailbox_bytes_max = self.settings.mailbox_bytes_max
+        self._odd: dict[int, str] = {}
+        """Of the slot that was read last: the places of messages that nobody can read, and why."""
         self._slots = self._messages = 0
         """Taken so far."""
         self.begun: dict[bytes, Begun] = dict(self.state.begun)
@@ -179,6 +183,9 @@ class Taking:
             for index in range(first, len(batch)):
                 envelope = batch[index]
                 envelope.slot, envelope.index, envelope.origin = slot.key, index, origin
+                if (self._odd or len(envelope.body) > DEPTH_MAX) and self._bury_odd(envelope):
+                    after, count = "", 0
+                    continue
                 if envelope.kind == Kind.MESSAGE:
                     self.deliver(envelope)
                     continue
@@ -200,7 +207,18 @@ class Taking:
             self.turns.draft.begun.pop(slot.sender, None)
         return True
 
+    def _bury_odd(self, envelope: Envelope) -> bool:
+        """What nobody could read becomes a dead letter, so that those who read what it lies in read on."""
+        why = self._odd.get(envelope.index) or why_odd(envelope)
+        if not why:
+            return False
+        if envelope.kind not in (Kind.MESSAGE, Kind.STATE, Kind.COMMAND):
+            envelope.to, envelope.kind = f"message {envelope.index} of slot {envelope.slot.hex()}", Kind.MESSAGE
+        self.tenure.dead_letters.bury(envelope, "Undecodable", why)
+        return True
+
     def _read(self, slot: Slot) -> Batch:
+        self._odd = {}
         try:
             return decode(slot.value, Batch)
         except (Undecodable, UnreadableFormat) as error:
@@ -208,6 +226,9 @@ class Taking:
                 # Not taken: it keeps its place until a node that reads it has this partition.
                 self.host.unfit[self.partition] = f"{error} ({self.host.formats.who_reads(error.format)})"
                 raise TenureOver(f"partition {self.partition}: {error}") from error
+            if (found := salvaged(slot.value)) is not None:
+                batch, self._odd = found
+                return batch
             # Its bytes are kept; whoever sent it sent nothing that we could do.
             envelope = Envelope(f"slot {slot.key.hex()}", Raw(msgpack.encode(slot.value)), slot=slot.key)
             self.tenure.dead_letters.bury(envelope, type(error).__name__, str(error))

@@ -14,6 +14,7 @@ import trio
 from msgspec import Raw
 
 from tenure.scheduler.activities_wire import ActivityEvent
+from tenure.scheduler.bodies import encoded
 from tenure.scheduler.context import Context
 from tenure.scheduler.draft import Draft
 from tenure.scheduler.errors import StateTooLarge, TenureError, TooLarge, TurnTooLarge, WrongType
@@ -40,6 +41,10 @@ UNRUN = (Awaitable, Generator, AsyncGenerator)
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 _decode_event = msgspec.msgpack.Decoder(ActivityEvent).decode
+
+
+class NotReadable(TenureError):
+    """A message that its job can't decode."""
 
 
 class TurnTimeout(TenureError):
@@ -120,6 +125,8 @@ class Turns:
                 result = self._call(live, type, ctx, envelope)
                 state = type.dump(live.instance)
                 answer = self._result(live, envelope, ctx, state, result)
+            except NotReadable as error:
+                self._refuse(live, envelope, error)
             except BaseException as error:  # noqa: BLE001  # handed on: see there what is a failure
                 self.tenure.failing.raised(live, envelope, error)
             else:
@@ -131,7 +138,10 @@ class Turns:
         if handler is None:
             return None
         if kind == Kind.MESSAGE:
-            message = type.decode_message(envelope.body)
+            try:
+                message = type.decode_message(envelope.body)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
+                raise NotReadable(str(error)) from error
             if type.is_class:
                 return handler(live.instance, ctx, message)
             ctx._state = live.instance
@@ -200,6 +210,8 @@ class Turns:
             await self._room()
             if ctx._wishes is not None:
                 self.tenure.activity_changes.check(live, ctx._wishes)
+        except NotReadable as error:
+            self._refuse(live, envelope, error)
         except BaseException as error:  # noqa: BLE001  # handed on: see there what is a failure
             if isinstance(error, Exception) and not isinstance(error, BaseExceptionGroup):
                 await self._room()  # what else there is may come of being cancelled, and then there is no waiting
@@ -260,10 +272,14 @@ class Turns:
         except ENDS:
             raise
         except BaseException as error:  # noqa: BLE001  # a message type's own checks may raise anything
-            self.done(live, envelope)
-            self.tenure.dead_letters.bury(envelope, "WrongType", f"job type {live.type_name!r} can't take it: {error}")
+            self._refuse(live, envelope, error)
             return False
         return True
+
+    def _refuse(self, live: Live, envelope: Envelope, error: BaseException) -> None:
+        """A message that it can't decode is no failure of the job."""
+        self.done(live, envelope)
+        self.tenure.dead_letters.bury(envelope, "WrongType", f"job type {live.type_name!r} can't take it: {error}")
 
     def remembered(self, job: str, id: str) -> tuple[int, Answer | None] | None:
         """What is kept of a message that has this id, and was done; until when, and the answer."""
@@ -405,12 +421,7 @@ class Turns:
         """An envelope and the partition that it goes to; refuses what can't be sent."""
         checked_address(to)
         checked_id(id)
-        try:
-            body = _encode(message)
-        except UNSTORABLE as error:
-            raise WrongType(f"message to {to!r} can't be stored: {error}") from error
-        if len(body) > self.settings.message_bytes_max:
-            raise TooLarge(f"message to {to!r} has {len(body)} bytes; the limit is {self.settings.message_bytes_max}")
+        body = encoded(message, f"message to {to!r}", self.settings.message_bytes_max)
         if partition is None:
             partition = partition_of(to, self.partition_count)
         return Envelope(to, Raw(body), kind, id, 0, source), partition

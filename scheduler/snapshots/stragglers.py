@@ -12,6 +12,7 @@ from msgspec import Raw, msgpack
 
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
 from tenure.scheduler.keys import is_partition_sender, sending_partition, slot_key, split_slot_key
+from tenure.scheduler.salvage import salvaged, why_odd
 from tenure.scheduler.snapshots.form import Part
 from tenure.scheduler.wire import Batch, DeadLetter, Envelope, Kind, decode
 
@@ -51,15 +52,22 @@ def deliver(
     the cluster that they were on their way in."""
     found = Delivered([], [], [])
     for key, value in stragglers:
+        odd: dict[int, str] = {}
         try:
-            envelopes = decode(value, Batch).envelopes
+            batch = decode(value, Batch)
         except (Undecodable, UnreadableFormat) as error:
-            letter = Envelope(f"slot {key.hex()}", Raw(msgpack.encode(value)), slot=key)
-            found.undecodable.append(DeadLetter(0, letter, type(error).__name__, str(error), at_ms))
-            continue
-        for index, envelope in enumerate(envelopes):
+            read = salvaged(value)
+            if read is None:
+                letter = Envelope(f"slot {key.hex()}", Raw(msgpack.encode(value)), slot=key)
+                found.undecodable.append(DeadLetter(0, letter, type(error).__name__, str(error), at_ms))
+                continue
+            batch, odd = read
+        for index, envelope in enumerate(batch.envelopes):
             envelope.slot, envelope.index, envelope.reply, envelope.origin = key, index, 0, origin
-            _deliver(envelope, found, subscribers, jobs_of_type)
+            if why := odd.get(index) or why_odd(envelope):
+                found.undecodable.append(DeadLetter(0, envelope, "Undecodable", why, at_ms))
+            else:
+                _deliver(envelope, found, subscribers, jobs_of_type)
     return found
 
 
