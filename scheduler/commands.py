@@ -120,7 +120,8 @@ def _subscribed(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> N
 
 
 def _retry(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
-    """Try a failed job's event again; with `skip`, make a dead letter of it and go on with the next.
+    """Try a failed job's event again; with `skip`, make a dead letter of it and go on with the next. `event` names the
+    turn that is meant: where another one has failed by now, nothing is done. (Older clients name none.)
 
     A job that is paused stays so, and tries when it is resumed. One that is to go does, and its stop is not skipped.
     """
@@ -128,15 +129,33 @@ def _retry(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     if live is None:
         return
     failed = live.status == Status.FAILED or live.failure is not None
-    if failed and arguments.get("skip") and live.queue and live.queue[0].kind != Kind.STOP and not live.running:
-        first = live.queue[0]
-        tenure.turns.done(live, first)
-        tenure.dead_letters.keep(first, "Skipped", live.failure.error if live.failure else "skipped")
+    meant = arguments.get("event")
+    if failed and meant and live.failure is not None and live.failure.event != meant:
+        tenure.turns.draft.answer_value(envelope, False)
+        return
+    if failed and arguments.get("skip"):
+        _skip(tenure, live)
     if live.status == Status.FAILED:
         tenure.definitions.resume(live)
     elif failed:
         tenure.definitions.forgive(live)
     tenure.turns.draft.answer_value(envelope, failed)
+
+
+def _skip(tenure: "Tenure", live: Live) -> None:
+    # It may have been resumed elsewhere since it failed: that comes before what it failed on, and is not meant.
+    resumed = live.queue[0] if len(live.queue) > 1 and live.queue[0].kind == Kind.RESUMED else None
+    if resumed is not None and live.failure is not None and "/resumed@" in live.failure.event:
+        resumed = None
+    first = live.queue[0 if resumed is None else 1] if live.queue else None
+    if first is None or first.kind == Kind.STOP or live.running:
+        return
+    if resumed is not None:
+        tenure.turns.done(live, resumed)
+    tenure.turns.done(live, first)
+    tenure.dead_letters.keep(first, "Skipped", live.failure.error if live.failure else "skipped")
+    if resumed is not None:
+        tenure.lives.put_first(live, resumed)
 
 
 def _cancel(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:

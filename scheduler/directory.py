@@ -49,7 +49,12 @@ class Directory:
 
     async def retry(self, id: str, *, skip: bool = False, deadline_s: float | None = None) -> bool:
         """Try a failed job's event again, or (`skip`) make a dead letter of it. False: the job has not failed."""
-        return bool(await self._command(id, {"op": "retry", "skip": skip}, deadline_s, once=True))
+        arguments: dict[str, Any] = {"op": "retry", "skip": skip}
+        if skip:
+            # What is skipped is what it fails on now, whenever this is heard.
+            failure = (await self.describe(id, deadline_s=deadline_s))["failure"]
+            arguments["event"] = failure["event"] if failure else ""
+        return bool(await self._command(id, arguments, deadline_s, once=True))
 
     async def cancel(self, id: str, *, deadline_s: float | None = None) -> None:
         """Pause the job and end its running turn; what it was about stays first in its queue."""

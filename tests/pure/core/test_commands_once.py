@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from tenure.scheduler.client import GridClient, open_client
 from tenure.scheduler.cluster import MARKER, Cluster
@@ -50,7 +51,14 @@ def answers_come_late(bench: Bench) -> None:
 
 async def test_a_skip_that_is_asked_for_again_skips_one_message(bench: Bench) -> None:
     async with failed(bench) as client:
-        answers_come_late(bench)
+        command = client.command
+
+        async def late(*arguments: Any, **options: Any) -> Any:
+            if arguments[2]["op"] == "retry":
+                answers_come_late(bench)
+            return await command(*arguments, **options)
+
+        client.command = late  # type: ignore[method-assign]
         assert await client.directory.retry("a", skip=True)
         await rest(30)
         letters = [(letter["message"], letter["reason"]) for letter in await client.directory.dead_letters()]
@@ -85,3 +93,41 @@ async def test_dead_letters_that_are_replayed_are_counted_though_the_answer_was_
         assert await client.directory.exhume(letters, replay=False) == 1
         assert await client.directory.dead_letters() == []
         assert await client.directory.exhume(letters, replay=False) == 0
+
+
+async def test_a_skip_that_is_heard_late_skips_nothing_else(bench: Bench) -> None:
+    """It was for what the job had failed on then: others have dealt with that since."""
+    async with failed(bench) as client:
+        about = (await client.directory.describe("a"))["failure"]
+        assert await client.directory.retry("a", skip=True)
+        await rest(1)
+        assert (await client.directory.describe("a"))["failure"]["event"] != about["event"], "the second is failing"
+        arguments = {"op": "retry", "skip": True, "event": about["event"]}
+        assert not await client.command(0, "a", arguments)
+        await rest(30)
+        assert (await client.state("a")).seen == [2, 3]
+
+
+class Resuming(Choosy):
+    resumed: int = 0
+
+    def on_resume(self, ctx: Context) -> None:
+        self.resumed += 1
+
+
+async def test_what_is_skipped_is_what_failed_not_that_the_job_was_resumed(bench: Bench) -> None:
+    resuming = JobType("resuming", Resuming, retry=Retry(attempts_max=9, first_delay_s=1000.0))
+    await bench.open(resuming)
+    await bench.grid().put_if_absent(Map.NODES, 0, MARKER, encode(Cluster(FORMATION, 1, 1, True)))
+    await bench.define("a", "resuming")
+    async with open_client(bench.grid(), registry=Registry(resuming), now_ms=bench.now_ms) as client:
+        for message in (3, 1, 4):
+            await client.publish("a", message)
+        await rest(5)
+        await bench.open(resuming)
+        await rest(5)
+        assert await client.directory.retry("a", skip=True)
+        await rest(5)
+        state = await client.state("a")
+        assert (state.seen, state.resumed) == ([3, 4], 1)
+        assert [letter["message"] for letter in await client.directory.dead_letters()] == [1]
