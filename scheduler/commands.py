@@ -14,6 +14,7 @@ from tenure.scheduler.budget import PAGE_BYTES_MAX
 from tenure.scheduler.errors import WrongType
 from tenure.scheduler.journal import TenureOver
 from tenure.scheduler.live import Live
+from tenure.scheduler.near import near
 from tenure.scheduler.sightings import Question, application_of
 from tenure.scheduler.wire import Answer, DeadLetter, Envelope, JobRecord, Kind, Status
 
@@ -337,6 +338,7 @@ def _status(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
             "dead_letters": len(state.dead),
             "dead_letters_bytes": tenure.dead_letters.size_bytes,
             "dead_letters_full": tenure.holding.letters_full,
+            "near": [bound._asdict() for bound in near(tenure)],
             "dead_letters_dropped": state.letters_lost[0],
             "dead_letters_expired": state.letters_lost[1],
             "full": len(tenure.holding.full),

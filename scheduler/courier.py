@@ -5,6 +5,7 @@ a new owner sends it again, byte for byte, into the same slots.
 """
 
 from collections import defaultdict, deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import trio
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Courier"]
 
 POSTS_AT_ONCE_MAX = 64
+LETTER_BYTES_MAX = 2**20
+"""Answers to one client that go in one call: no more bytes, but for one that is larger."""
 
 
 class Courier:
@@ -59,7 +62,7 @@ class Courier:
         by_client: dict[bytes, list[Answer]] = defaultdict(list)
         for client, answer in answers:
             by_client[client].append(answer)
-        self._answers.extend(by_client.items())
+        self._answers.extend((client, some) for client, its in by_client.items() for some in _letters(its))
         self._start_what_may()
         if self._answers or self._slots:
             self._wake.set()
@@ -151,3 +154,15 @@ class Courier:
         finally:
             self._limit.release()
         self._answered.extend((client, answer.n) for answer in answers if answer.n != HINT)
+
+
+def _letters(answers: list[Answer]) -> Iterator[list[Answer]]:
+    letter: list[Answer] = []
+    size_bytes = 0
+    for answer in answers:
+        if letter and size_bytes + len(answer.body) > LETTER_BYTES_MAX:
+            yield letter
+            letter, size_bytes = [], 0
+        letter.append(answer)
+        size_bytes += len(answer.body)
+    yield letter

@@ -95,9 +95,12 @@ class Holding:
         """Must a client's lane stop before this batch? Not for commands: they may be what a job needs to go on."""
         by_id, times = self.tenure.lives.by_id, (HARD, HARD_BYTES) if batch.holds_back else (1, 1)
         letters = self.letters_full and self.tenure.dead_letters.is_over(*times)
+        ids_full = self.tenure.remembering.is_full
         for envelope in batch.envelopes:
             if envelope.kind != Kind.MESSAGE:
                 continue
+            if ids_full and envelope.id:
+                return True
             if envelope.to in self.full:
                 live = by_id.get(envelope.to)
                 if letters or not batch.holds_back or (live is not None and self.is_over(live, *times)):

@@ -12,7 +12,7 @@
 The steps are those of `tests/models/journal_model.py`, which checks them exhaustively; change both together.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, nullcontext
 from random import Random
 
@@ -21,7 +21,7 @@ import trio
 from tenure.scheduler.errors import PartitionLost, Undecodable
 from tenure.scheduler.fences import first_epoch
 from tenure.scheduler.grid.port import Grid, GridError, Map
-from tenure.scheduler.image import checksum_of, thaw
+from tenure.scheduler.image import checksum_of, thaw_at_rest
 from tenure.scheduler.keys import HEAD, chunk_key, journal_key
 from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.state import PartitionState
@@ -30,6 +30,8 @@ from tenure.scheduler.wire import Head, ImageRef, Record, RecordKind, decode, en
 __all__ = ["Journal", "TenureOver"]
 
 READ_FIRST, READ_AHEAD = 8, 32
+READ_BYTES = 8 * 2**20
+"""About so much of a journal is asked for at once."""
 NOTED_BYTES_MAX = 512
 """So much of what an error came of is kept with it."""
 LARGE_BYTES = 128 * 1024
@@ -55,10 +57,13 @@ class Journal:
         report: Callable[[str], None],
         encode: Callable[[object], bytes] = encode,
         large_images: trio.Semaphore | None = None,
+        rest: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         self.grid, self.partition, self.settings, self.encode = grid, partition, settings, encode
         self._large_images = large_images or trio.Semaphore(1)
         """Held while one is read."""
+        self.rest = rest
+        """Called now and then in the middle of long work."""
         self.formation = formation
         self.new_id, self.random, self.report = new_id, random, report
         self.state = PartitionState()
@@ -144,7 +149,7 @@ class Journal:
                 chunks = await self._read_chunks(ref)
             if len(chunks) < ref.chunks or checksum_of(chunks) != ref.checksum:
                 return False
-            state = thaw(chunks)
+            state = await thaw_at_rest(chunks, self.rest)
         self.state, self.head = state, head
         self.slot, self.doubts, self.openings = head.first, [], set()
         self.seen, self.damaged_at = {state.last_id}, None
@@ -170,6 +175,8 @@ class Journal:
                 async with aclosing(self._slots()) as slots:
                     async for stored in slots:
                         self._replay(stored)
+                        if len(stored) >= LARGE_BYTES:
+                            await self.rest()
                 return
             except GridError:
                 attempt += 1
@@ -184,11 +191,14 @@ class Journal:
         while True:
             keys = [journal_key(self.slot + n) for n in range(batch)]
             found = await self.grid.get_all(Map.JOURNAL, self.partition, keys)
+            size_bytes = 0
             for key in keys:
                 if key not in found:
                     return
+                size_bytes += len(found[key])
                 yield found[key]
-            batch = min(batch * 4, READ_AHEAD)
+            # A few large records are as much as one call should bring.
+            batch = min(batch * 4, READ_AHEAD) if size_bytes < READ_BYTES // 4 else max(1, batch // 4)
 
     def _replay(self, stored: bytes) -> None:
         try:

@@ -43,8 +43,6 @@ class Pace:
         """The loop may come round now."""
         self._spent_s += self.clock() - self._began_s
 
-    async def rest(self) -> None:
-        """In the middle of long work: let the loop come round if the slice is used up."""
-        if self.clock() >= self.ends_s:
-            self.end()
-            await self.begin()
+    async def pause(self) -> None:
+        """In the middle of long work that is no partition's pass: let the loop come round."""
+        await trio.lowlevel.checkpoint()

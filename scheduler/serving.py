@@ -63,6 +63,7 @@ class Serving:
             report=host.report,
             encode=host.formats.encode,
             large_images=host.large_images,
+            rest=host.pace.pause,
         )
         try:
             await self._serve_once(journal)

@@ -5,12 +5,13 @@ was committed is there after a handoff, and whatever was not, is not.
 """
 
 from collections import deque
+from itertools import takewhile
 from typing import Any
 
 from tenure.scheduler.turnid import step_turn
 from tenure.scheduler.wire import Answer, DeadLetter, Envelope, JobRecord, Record, RecordKind
 
-__all__ = ["PartitionState", "Remembered"]
+__all__ = ["PartitionState", "Remembered", "remembered_bytes"]
 
 Remembered = tuple[int, Answer | None]
 
@@ -35,6 +36,7 @@ class PartitionState:
         self.answers: dict[tuple[bytes, int], Answer] = {}
         """Not known to have reached their clients' maps."""
         self.remembered: dict[str, dict[str, Remembered]] = {}
+        self.remembered_count = self.remembered_bytes = 0
         self.dead: dict[int, DeadLetter] = {}
         self.buried_count = 0
         self.letters_lost = (0, 0)
@@ -64,7 +66,8 @@ class PartitionState:
         self._apply_mail(record)
         # A record is a bag of tables. What it takes away comes first: what it has besides came after that.
         for id in record.gone:
-            for table in (self.jobs, self.remembered, self.steps):
+            self._forget(id, self.remembered.pop(id, {}))
+            for table in (self.jobs, self.steps):
                 table.pop(id, None)
         self.jobs.update(record.jobs)
         for job, turn, name, result in record.steps:
@@ -80,7 +83,7 @@ class PartitionState:
         self.watermark = max(self.watermark, record.watermark)
         self._apply_sent(record)
         for job, id, until_ms, answer in record.remembered:
-            self.remembered.setdefault(job, {})[id] = (until_ms, answer)
+            self.remember(job, id, until_ms, answer)
         for letter in record.buried:
             self.dead[letter.n] = letter
             self.buried_count = max(self.buried_count, letter.n)
@@ -138,15 +141,31 @@ class PartitionState:
         for key in record.answered:
             self.answers.pop(key, None)
 
-    def forget_expired(self, now_ms: int) -> None:
-        """Drop remembered ids whose time is over. Not journaled: a replay brings them back, expired as before."""
-        for job, ids in list(self.remembered.items()):
-            if any(until_ms <= now_ms for until_ms, _ in ids.values()):
-                kept = {id: known for id, known in ids.items() if known[0] > now_ms}
-                if kept:
-                    self.remembered[job] = kept
-                else:
-                    del self.remembered[job]
+    def remember(self, job: str, id: str, until_ms: int, answer: Answer | None) -> None:
+        """That this job has had a message of this id. In the table, what was remembered last comes last."""
+        known = self.remembered.setdefault(job, {})
+        if (before := known.pop(id, None)) is not None:
+            self._forget(job, {id: before})
+        known[id] = (until_ms, answer)
+        self.remembered_count += 1
+        self.remembered_bytes += remembered_bytes(job, id, answer)
+
+    def _forget(self, job: str, ids: dict[str, Remembered]) -> None:
+        self.remembered_count -= len(ids)
+        self.remembered_bytes -= sum(remembered_bytes(job, id, answer) for id, (_, answer) in ids.items())
+
+    def forget_expired(self, job: str, now_ms: int) -> None:
+        """Drop remembered ids of a job whose time is over. Not journaled: a replay brings them back, expired as before.
+
+        The oldest come first; one that is kept for longer than those behind it is looked at when its time comes.
+        """
+        known = self.remembered.get(job, {})
+        over = dict(takewhile(lambda one: one[1][0] <= now_ms, known.items()) if job else _over(known, now_ms))
+        self._forget(job, over)
+        for id in over:
+            del known[id]
+        if not known:
+            self.remembered.pop(job, None)
 
     def meta(self) -> dict[str, Any]:
         """All but the jobs and what hangs on each of them, for an image."""
@@ -169,3 +188,12 @@ class PartitionState:
             "generations": self.generations,
             "begun": self.begun,
         }
+
+
+def remembered_bytes(job: str, id: str, answer: Answer | None) -> int:
+    """About so many does it have in an image."""
+    return 24 + len(job) + len(id) + (0 if answer is None else len(answer.body))
+
+
+def _over(known: dict[str, Remembered], now_ms: int) -> list[tuple[str, Remembered]]:
+    return [(id, one) for id, one in known.items() if one[0] <= now_ms]

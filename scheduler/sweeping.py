@@ -61,13 +61,15 @@ class Sweeping:
                     continue  # looked at so often for what is urgent alone
                 tenure.dead_letters.sweep()
                 tenure.holding.sweep()
+                if tenure.remembering.is_full:
+                    await tenure.remembering.expire()
                 await tenure.forgetting.sweep()
                 if not await tenure.journal.still_ours():
                     raise TenureOver(f"partition {tenure.partition}: its head is no longer ours")
                 sweeps += 1
                 if sweeps % SWEEPS_A_CLEARING == FIRST_CLEARING:
                     await tenure.images.sweep()
-                    tenure.state.forget_expired(tenure.host.now_ms())
+                    await tenure.remembering.expire()
                 pause_s = await self._next_pause_s()
                 due_s = trio.current_time() + pause_s
             except GridError:

@@ -115,7 +115,7 @@ class Taking:
                 if read.cut > self.state.cut:
                     cutting.await_cut(sender, read.cut)
                     break
-                is_full = bool(holding.full or holding.letters_full)
+                is_full = bool(holding.full or holding.letters_full or self.tenure.remembering.is_full)
                 if is_full and begun is None and not is_partition_sender(sender) and holding.stops(read):
                     self._held_back[sender] = None
                     break

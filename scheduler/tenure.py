@@ -34,6 +34,7 @@ from tenure.scheduler.inlanes import InLanes, is_passed
 from tenure.scheduler.journal import Journal, TenureOver
 from tenure.scheduler.lives import Lives
 from tenure.scheduler.purging import Purging
+from tenure.scheduler.remembering import Remembering
 from tenure.scheduler.running import Running
 from tenure.scheduler.sightings import Sightings
 from tenure.scheduler.stopping import Stopping
@@ -48,6 +49,9 @@ from tenure.scheduler.wire import Envelope, Kind, Record, RecordKind, Status
 
 __all__ = ["Tenure"]
 
+RESUMED_A_SLICE = 5000
+"""So many jobs are looked at, as a tenure begins, before the loop comes round."""
+
 
 class Tenure:
     """Serve one partition. Hints come in by `hear_slot` and `offer_definition`; both may be called at any time."""
@@ -58,6 +62,7 @@ class Tenure:
         self.settings, self.partition = host.settings, journal.partition
         self.state = journal.state
         self.holding = Holding(self)
+        self.remembering = Remembering(self)
         self.credit = Credit(self)
         self.suspicion = Suspicion(self)
         self.turns: Turns = Turns(self)
@@ -130,7 +135,7 @@ class Tenure:
         `crashed`: the last tenure did not close. What was waiting then is run with care.
         `heard`: the first sweep, if it has been done.
         """
-        self._resume(crashed)
+        await self._resume(crashed)
         if heard is None:
             heard = Heard()
             await heard.sweep(self.host.grid, self.partition, self.journal.pause)
@@ -158,11 +163,13 @@ class Tenure:
             await self._finish()
             nursery.cancel_scope.cancel()
 
-    def _resume(self, crashed: bool) -> None:
+    async def _resume(self, crashed: bool) -> None:
         """What the state says is to be done."""
         resumable = {type.name for type in self.host.registry if type.keeps_instance}
         versions = {type.name: type.version for type in self.host.registry}
-        for id, record in self.state.jobs.items():
+        for n, (id, record) in enumerate(self.state.jobs.items(), 1):
+            if n % RESUMED_A_SLICE == 0:
+                await trio.lowlevel.checkpoint()
             if record.version > versions.get(record.type, 0):
                 self.lives.meet_strange(record)
             self.alarms.resume(id, record)
@@ -266,6 +273,8 @@ class Tenure:
         self.host.grid.discard(Map.INBOX, self.partition, draft.consumed)
         self.courier.send(record.outbox, record.answers)
         draft.committed.set()
+        if draft.remembered:
+            self.remembering.added()
         if draft.acted:
             self.supervisor.committed(draft.acted)
         readied, by_id, settle = self.lives.readied, self.lives.by_id, self.running.settle

@@ -201,6 +201,8 @@ class PartitionStatus(TypedDict):
     """Jobs that take no more messages for now."""
     outbox: int
     lanes: int
+    near: list[dict[str, Any]]
+    """What holds four fifths or more of what it may: what, held, limit, and the setting that says so."""
 
 
 class NodeStatus(TypedDict):

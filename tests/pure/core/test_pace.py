@@ -132,12 +132,3 @@ async def test_partitions_of_a_node_share_its_time() -> None:
     assert len(done) == 30
 
 
-async def test_long_work_beside_the_loop_rests_between_slices() -> None:
-    pace, rested = Pace(CLOCK), 0
-    await pace.begin()
-    for _ in range(100):
-        CLOCK.now_s += 0.005
-        was = pace._rounds
-        await pace.rest()
-        rested += pace._rounds - was
-    assert rested == pytest.approx(0.5 / SLICE_S, abs=1)

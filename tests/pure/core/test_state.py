@@ -1,5 +1,8 @@
 """A partition's state: owner, successor and image come to the same, whatever was committed."""
 
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -8,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, msgpack
 
+from tenure.scheduler import image
 from tenure.scheduler.draft import Draft
-from tenure.scheduler.errors import Undecodable
-from tenure.scheduler.image import Frozen, checksum_of, thaw
+from tenure.scheduler.errors import Undecodable, UnreadableFormat
+from tenure.scheduler.formats import format_of
+from tenure.scheduler.image import Frozen, _read, checksum_of, thaw
 from tenure.scheduler.state import PartitionState
 from tenure.scheduler.turnid import turn_id
 from tenure.scheduler.wire import (
@@ -109,6 +114,10 @@ class Owner:
                 record.arrived[partition] = dice.randint(state.outbox[partition][0][0], n)
         record.answers = [(b"\x01client1", Answer(self.slot, dice.random() < 0.5, Raw(b"\x01")))]
         record.answered = [key for key in state.answers if dice.random() < 0.5]
+        if record.cursors and dice.random() < 0.5:
+            sender = dice.choice(SENDERS)
+            lane, n = record.cursors.get(sender, state.cursors.get(sender, (1, 0)))
+            record.begun = {sender: (lane, n, dice.randrange(9), dice.choice(JOBS), dice.randrange(9))}
         answer = dice.choice((None, Answer(0, True, Raw(b"\x01"))))
         record.remembered = [(dice.choice(JOBS), f"id{self.slot}", self.slot + 5, answer)]
 
@@ -174,6 +183,65 @@ def test_an_image_and_the_records_after_it_come_to_the_same_as_all_records(
         assert content(successor) == content(owner.state)
 
 
+@given(SEEDS, st.integers(1, 40), st.integers(0, 20))
+def test_an_image_in_many_small_pieces_comes_to_the_same(seed: int, before: int, after: int) -> None:
+    owner = Owner(Random(seed))
+    for _ in range(before):
+        owner.commit()
+    with small_pieces():
+        pieces = list(_read(Frozen(owner.state).chunks(1000)))
+    assert max(len(encode(piece)) for piece in pieces) < 3000
+    with small_pieces():
+        successor = thaw(Frozen(owner.state).chunks(1000))
+    assert content(successor) == content(owner.state)
+    for _ in range(after):
+        slot = owner.slot
+        successor.apply(decode(owner.commit(), Record), slot)
+        assert content(successor) == content(owner.state)
+
+
+@contextmanager
+def small_pieces() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(image, "PIECE_BYTES_MAX", 300)
+        patch.setattr(image, "META_BYTES_MAX", 0)
+        yield
+
+
+def test_a_large_image_is_cut_into_pieces_that_are_encoded_and_read_one_by_one() -> None:
+    state = PartitionState()
+    for n in range(8):
+        state.jobs[f"j{n}"] = JobRecord("t", 1, 1, 1, Status.RUNNING, b"x" * 2**20)
+        state.mail[f"j{n}"] = deque(Envelope(f"j{n}", Raw(msgpack.encode("x" * 2**16)), index=i) for i in range(48))
+        state.dead[n] = DeadLetter(n, Envelope("nobody", Raw(msgpack.encode("x" * 2**19))), "UnknownJob", "", 0)
+        state.outbox[n] = deque([(0, b"x" * 2**19)])
+        for i in range(1000):
+            state.remember(f"j{n}", f"id{i}" * 10, i, Answer(0, True, Raw(msgpack.encode("x" * 1000))))
+    state.cursors = {n.to_bytes(8, "big"): (1, n) for n in range(40_000)}
+    state.subscribers = {"news": {f"subscriber-{n}": None for n in range(40_000)}}
+    chunks = list(Frozen(state).chunks(2**18))
+    pieces = list(_read(chunks))
+    assert max(len(encode(piece)) for piece in pieces) <= 2**20 + 1000
+    assert content(thaw(chunks)) == content(state)
+    first = int.from_bytes(chunks[0][:4], "big")
+    with pytest.raises(UnreadableFormat):  # by older versions, which would miss what is cut off
+        format_of(chunks[0][4:][0])
+    assert first < 1000
+
+
+def test_the_first_piece_of_an_image_that_is_not_large_is_as_older_versions_read_it() -> None:
+    owner = Owner(Random(5))
+    for _ in range(40):
+        owner.commit()
+    owner.state.begun.clear()
+    chunks = list(Frozen(owner.state).chunks(2**18))
+    assert chunks[0][4] == 1
+    (meta, *_) = _read(chunks)
+    assert meta.meta is not None
+    assert meta.meta.cursors == owner.state.cursors
+    assert meta.meta.dead == list(owner.state.dead.values())
+
+
 @given(SEEDS, st.integers(1, 30), st.integers(1, 30))
 def test_an_image_shows_the_moment_at_which_it_was_frozen_though_the_owner_goes_on(
     seed: int, before: int, after: int
@@ -210,9 +278,12 @@ def test_an_image_that_ends_in_mid_piece_is_refused() -> None:
 
 def test_what_was_remembered_is_dropped_when_its_time_is_over_and_nothing_else() -> None:
     state = PartitionState()
-    state.remembered = {"a": {"x": (10, None), "y": (20, None)}, "b": {"z": (10, None)}}
-    state.forget_expired(10)
-    assert state.remembered == {"a": {"y": (20, None)}}
+    for job, id, until_ms in (("a", "x", 10), ("a", "y", 20), ("b", "z", 10), ("", "w", 30), ("", "v", 10)):
+        state.remember(job, id, until_ms, None)
+    for job in ("a", "b", "", "nobody"):
+        state.forget_expired(job, 10)
+    assert state.remembered == {"a": {"y": (20, None)}, "": {"w": (30, None)}}
+    assert (state.remembered_count, state.remembered_bytes) == (2, 24 + 2 + 24 + 1)
 
 
 def test_a_removed_job_leaves_nothing_that_hangs_on_it() -> None:
