@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from tenure.scheduler.live import Live
     from tenure.scheduler.settings import NodeSettings
 
-__all__ = ["ENVELOPE_BYTES", "PAGE_BYTES_MAX", "Budget", "envelope_bytes", "job_bytes"]
+__all__ = ["ENVELOPE_BYTES", "JOB_BYTES", "PAGE_BYTES_MAX", "Budget", "envelope_bytes", "job_bytes"]
 
 ENVELOPE_BYTES = 110
 """An envelope's without its texts and its body: numbers, the key of its slot, what begins each field."""
-JOB_BYTES = 240
+JOB_BYTES = 300
+"""A job's record without its state and what few jobs have."""
 SLACK_SHARE = 16
 """Estimates may be wrong by this share of a record."""
 PAGE_BYTES_MAX = 2**19
@@ -39,7 +40,7 @@ def envelope_bytes(envelope: Envelope) -> int:
 
 def job_bytes(live: "Live") -> int:
     """About as many as its record has."""
-    size = JOB_BYTES + len(live.state) + 2 * len(live.id)
+    size = JOB_BYTES + len(live.id) + len(live.state)
     if live.failure is not None:
         size += len(live.failure.error) + len(live.failure.traceback)
     if live.topics:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from tenure.scheduler.activities_wire import Activity
-from tenure.scheduler.budget import PAGE_BYTES_MAX
+from tenure.scheduler.budget import PAGE_BYTES_MAX, envelope_bytes
 from tenure.scheduler.errors import WrongType
 from tenure.scheduler.journal import TenureOver
 from tenure.scheduler.live import Live
@@ -451,6 +451,7 @@ def _exhume(tenure: "Tenure", envelope: Envelope, arguments: Arguments, count: i
             again = Envelope(dead.to, dead.body, Kind.MESSAGE, dead.id, 0, dead.source, dead.slot, dead.index)
             again.origin = dead.origin
             tenure.taking.deliver(again)
+            tenure.turns.draft.other_bytes += envelope_bytes(again)
         count += 1
     dead_letters.thinned()
     tenure.turns.draft.answer_value(envelope, count)

@@ -8,7 +8,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from tenure.scheduler.budget import envelope_bytes, job_bytes
+from tenure.scheduler.budget import JOB_BYTES, envelope_bytes, job_bytes
 from tenure.scheduler.texts import storable
 from tenure.scheduler.wire import Answer, Batch, DeadLetter, Envelope, Record, encode
 
@@ -34,9 +34,11 @@ class _Changed(dict[str, "Live"]):
         self._sizes: dict[str, int] = {}
 
     def __setitem__(self, id: str, live: "Live") -> None:
-        size = job_bytes(live)
-        self.size_bytes += size - self._sizes.get(id, 0)
-        self._sizes[id] = size
+        size, sizes = JOB_BYTES + len(id) + len(live.state), self._sizes
+        if live.activities or live.failure is not None or live.topics or live.pickled:
+            size = job_bytes(live)
+        self.size_bytes += size - sizes.get(id, 0)
+        sizes[id] = size
         super().__setitem__(id, live)
 
 

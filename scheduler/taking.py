@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["Taking"]
 
 GAP_PATIENCE_S = 0.01
+MAILED_BYTES = 64
+"""A message in a mailbox has so many more than in its slot: where it came from."""
 COPIES_A_LOOK = 64
 """So many copies of a message are made between two looks at the clock and the draft."""
 LARGE_BYTES = 4096
@@ -121,6 +123,7 @@ class Taking:
                     break
                 heard(sender)
                 size_bytes += len(slot.value)
+                draft.other_bytes += len(slot.value) + len(read.envelopes) * MAILED_BYTES
                 if not self._deal_with(slot, read.envelopes, begun):
                     last = sender if sender not in self._for_room else last
                     break
@@ -273,7 +276,6 @@ class Taking:
             if envelope.reply and self.refusals.refuses(live, envelope):
                 return None
             live.queue.append(envelope)
-            self.turns.draft.other_bytes += envelope_bytes(envelope)
             if len(live.queue) >= self._mailbox_messages_max or live.mail_bytes >= self._mailbox_bytes_max:
                 if self._overflows(live, envelope):
                     return None
@@ -400,7 +402,7 @@ class Taking:
         ids |= {id for id, live in self._by_id.items() if live.type_name == envelope.to}
         ids -= {id for id, live in self._by_id.items() if live.type_name != envelope.to}
         ids |= set(self.tenure.definitions.about_to_be(envelope.to))
-        must_wait = self._steps()
+        must_wait, each = self._steps(), envelope_bytes(envelope) + MAILED_BYTES
         for id in sorted(id for id in ids if id > after):
             if must_wait(envelope):
                 return after, count
@@ -418,6 +420,7 @@ class Taking:
                     origin=envelope.origin,
                 )
             )
+            self.turns.draft.other_bytes += each
             after, count = id, count + 1
         self.turns.draft.answer_value(envelope, count)
         return None

@@ -111,9 +111,10 @@ class Turns:
 
     def run_plain(self, live: Live) -> None:
         """Run the queue of a job whose handlers are plain, until it is empty or stopped, or the pass has to end."""
-        queue, type, pace, clock = live.queue, live.type, self.pace, self.pace.clock
+        queue, type, clock, ends_s = live.queue, live.type, self.pace.clock, self.pace.ends_s
+        draft, changed, full_bytes = self.draft, self.draft.changed, self.budget.full_bytes
         while queue and live.may_run() and not self.suspicion.holds(live):
-            if clock() >= pace.ends_s or self.is_full():
+            if changed.size_bytes + draft.other_bytes + draft.sent_bytes >= full_bytes or clock() >= ends_s:
                 return
             envelope = queue[0]
             if not self._begin(live, envelope):
