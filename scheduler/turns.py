@@ -345,11 +345,13 @@ class Turns:
         if envelope.reply or envelope.id:
             self._answer_success(live, envelope, answer)
         self.done(live, envelope)
+        grown = len(state) - len(live.state)
         live.state, live.version = state, live.type.version
         live.turns += 1
         self.host.turns_done += 1
         live.failure = None
-        draft.changed[live.id] = live
+        if grown or draft.changed.get(live.id) is not live:  # else it is there, and counted
+            draft.changed[live.id] = live
         draft.wanted = True
         if ctx._sends is not None:
             for sent, partition in ctx._sends:
