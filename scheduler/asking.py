@@ -99,6 +99,8 @@ class Asking:
             )
         full = self._sending.held_back.why({to}) if is_message else {}
         why = self.client.allegiance.why_not or told(full) or "its turn may still run"
+        if is_message and not self.client.allegiance.why_not and not full:
+            why += await self._sending.held_back.why_it_waits(partition, to)
         return NotDone(f"no answer from {whose} within {limit_s} s; {why}")
 
     async def _await_answer(self, n: int, question: _Question) -> None:

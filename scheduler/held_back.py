@@ -33,7 +33,7 @@ __all__ = ["HeldBack", "told"]
 ASK_FIRST_S, ASK_MAX_S = 0.1, 2.0
 """How long it waits before it asks whether there is room, unless it is told; twice as long each time."""
 ASKED_AT_ONCE = 500
-ANSWER_WITHIN_S = 10.0
+ANSWER_WITHIN_S, WHY_WITHIN_S = 10.0, 1.0
 FORGOTTEN_AFTER_S = 60.0
 """A full job to which nobody has sent for so long. The next who does finds out anew."""
 NAMED_MAX = 3
@@ -136,6 +136,16 @@ class HeldBack:
         """Of these jobs, and those of this caller's messages, the ones that take no more; and the reasons."""
         held = {waiting.envelope.to for waiting in self.of(ticket)} if ticket is not None else set()
         return {id: job.why() for id, job in self.by_job.items() if id in ids or id in held}
+
+    async def why_it_waits(self, partition: int, id: str) -> str:
+        """For people: what its owner says of a job that does not answer, if it says so soon."""
+        arguments = {"op": "room", "jobs": [id]}
+        try:
+            answer = await self.client.command(partition, "", arguments, deadline_s=WHY_WITHIN_S)
+            room = msgspec.convert(answer, Hint, strict=False).room[0]
+        except (TenureError, GridError, msgspec.ValidationError):
+            return ""
+        return f": {room.why}, and {room.waiting} messages wait for it" if room.waiting else ""
 
     # -- what is heard ----------------------------------------------------------------------------
 

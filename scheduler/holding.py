@@ -224,7 +224,9 @@ class Holding:
         live = live or self.tenure.lives.by_id.get(id) or Live(id)
         settings, senders = self.settings, max(1, len(self.full.get(id, ())))
         slow = "it is slower than what comes in"
-        if self.tenure.credit.is_parked(live):
+        if live.failure is not None and live.failure.retry_ms:
+            slow = f"its first turn has failed, and is tried again: {live.failure.error}"
+        elif self.tenure.credit.is_parked(live):
             slow = f"it {live.stuck}"
         elif id in self._buried:
             slow = f"its messages become dead letters, of which partition {self.tenure.partition} has too many"

@@ -331,3 +331,18 @@ async def test_a_question_that_was_answered_is_answered_again_while_its_job_is_p
     assert await client.ask("asleep", 5, id="order-1") == 5
     await client.pause("asleep")
     assert await client.ask("asleep", 5, id="order-1") == 5
+
+
+@tenure.job("holding-stubborn", retry=tenure.Retry(attempts_max=20, first_delay_s=60))
+class Stubborn(tenure.Job):
+    """Tries again, for long."""
+
+    def on_message(self, ctx: tenure.Context, message: Any) -> None:
+        raise ValueError("not yet")
+
+
+async def test_who_gets_no_answer_is_told_what_the_job_is_at(client: tenure.Client) -> None:
+    await client.schedule(Stubborn, id="s")
+    await client.publish("s", 1)
+    with pytest.raises(tenure.NotDone, match="may still run: its first turn has failed, and is tried again: Value"):
+        await client.ask("s", 1, timeout_s=5)
