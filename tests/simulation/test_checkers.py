@@ -12,6 +12,7 @@ from tenure.simulation.journal_check import RECORD_BYTES_MAX, JournalCheck
 from tenure.simulation.trace import Trace
 from tenure.simulation.workloads import newborns as told_of
 from tenure.simulation.workloads.asking import judge_answers
+from tenure.simulation.workloads.backups import Leaver, judge_leavers
 from tenure.simulation.workloads.fencing import Register, judge_register
 from tenure.simulation.workloads.juggling import judge_rings
 from tenure.simulation.workloads.lifecycle import Mayfly, Story, judge_lives
@@ -405,3 +406,18 @@ def test_names_of_turns() -> None:
     assert names.wrong == []
     names.note("a/1/x", "message 2")
     assert len(names.wrong) == 1
+
+
+@pytest.mark.parametrize(
+    ("living", "gone", "verdict_is"),
+    [
+        ({"a": Leaver(), "b": None}, [("b", 1)], "right"),
+        ({"a": Leaver(), "b": Leaver()}, [], "waiting"),
+        ({"a": Leaver(), "b": None}, [], "waiting"),
+        ({"a": Leaver(), "b": None}, [("b", 0)], "wrong"),
+        ({"a": Leaver(), "b": None}, [("b", 1), ("b", 1)], "wrong"),
+        ({"a": Leaver(), "b": Leaver()}, [("b", 1)], "wrong"),
+    ],
+)
+def test_who_has_left(living: dict[str, Leaver | None], gone: list[tuple[str, int]], verdict_is: str) -> None:
+    assert verdict(judge_leavers(living, gone, {"b"})) == verdict_is

@@ -2,13 +2,19 @@
 
 from typing import Any, ClassVar
 
+import trio
+
 from tenure.scheduler.client import GridClient
-from tenure.scheduler.errors import UnknownJob
+from tenure.scheduler.errors import NotDone, UnknownJob
 from tenure.scheduler.jobtype import Job, JobType
 from tenure.simulation.histories import Findings, Sent, judge_sender
 from tenure.simulation.workloads.base import Drive, Workload, states
 
 __all__ = ["Asking", "judge_answers"]
+
+
+PATIENCE_S = 50.0
+"""Longer than all that goes wrong takes, and all that is mended afterwards."""
 
 
 class Oracle(Job):
@@ -43,7 +49,23 @@ class Asking(Workload):
             await client.defining.schedule("oracle", id, {})
 
     def drives(self) -> list[Drive]:
-        return [self._ask, self._ask, self._ask_nobody]
+        return [self._ask, self._ask, self._ask_nobody, self._ask_patiently]
+
+    async def _ask_patiently(self, client: GridClient) -> None:
+        """Who does not give up is told: an answer that is committed does not go with the owner that has it in hand."""
+        while self.world.working:
+            job = self.random.choice(self.jobs)
+            question, begun_s = self.sent[job].next(), trio.current_time()
+            try:
+                answer = await client.ask(job, question, deadline_s=PATIENCE_S)
+            except NotDone as error:
+                if trio.current_time() < begun_s + PATIENCE_S:
+                    continue  # its lane became too old to try on: nobody knows whether it was stored
+                self.world.violate(f"{job} did not answer question {question} within {PATIENCE_S} s: {error}")
+                return
+            self.answers[job][question] = answer
+            self.sent[job].acknowledged.add(question)
+            await self.pause(0.1, 0.6)
 
     async def _ask(self, client: GridClient) -> None:
         while self.world.working:

@@ -12,10 +12,11 @@ import trio
 from tenure.listeners import listening
 from tenure.scheduler.client import GridClient, open_client
 from tenure.scheduler.cluster import find
-from tenure.scheduler.errors import TenureError
-from tenure.scheduler.grid.memory import MemoryCluster
+from tenure.scheduler.errors import NotDone, TenureError, UnknownJob
+from tenure.scheduler.grid.memory import Fault, MemoryCluster
+from tenure.scheduler.grid.port import Map
 from tenure.scheduler.host import Host
-from tenure.scheduler.jobtype import JobType, Registry
+from tenure.scheduler.jobtype import Job, JobType, Registry
 from tenure.scheduler.node import Node
 from tenure.scheduler.snapshots.catalog import Catalog
 from tenure.scheduler.snapshots.coordinator import SnapshotOptions, take_snapshot
@@ -25,52 +26,116 @@ from tenure.simulation.histories import Findings
 from tenure.simulation.workloads.base import Drive, states
 from tenure.simulation.workloads.transfers import Account, Transfers, judge_accounts
 
-__all__ = ["Backups"]
+__all__ = ["Backups", "judge_leavers"]
 
 QUIET_S_MAX = 60.0
+GATE, LEAVERS = "gate", 10
 
 
 class Saver(Account):
     """An account under a type of its own, so that two workloads don't mix."""
 
 
+class Leaver(Job):
+    """Ends itself when it is told to go."""
+
+    told: int = 0
+
+    def on_message(self, ctx: Any, message: str) -> None:
+        self.told += 1
+        ctx.finish()
+
+    def on_stop(self, ctx: Any) -> None:
+        ctx.send(GATE, (ctx.id, self.told))
+
+
+class Gate(Job):
+    """Who has gone, and how often each was told to."""
+
+    gone: list[tuple[str, int]] = []
+
+    def on_message(self, ctx: Any, message: tuple[str, int]) -> None:
+        self.gone.append(message)
+
+
+def judge_leavers(living: dict[str, Leaver | None], gone: list[tuple[str, int]], told: set[str]) -> Findings:
+    """Each is there, or has gone because it was told to; those that were told, have gone."""
+    found = Findings()
+    if untold := [id for id, times in gone if not times]:
+        found.wrong.append(f"nobody told them to go, and they have gone: {untold}")
+    left = [id for id, _ in gone]
+    if len(set(left)) < len(left):
+        found.wrong.append(f"they have gone twice: {sorted(left)}")
+    for id, job in living.items():
+        if job is not None and id in left:
+            found.wrong.append(f"{id} has gone, and is there")
+        elif job is None and id not in left:
+            found.waiting.append(f"{id} is not there, and has not gone")
+        elif job is not None and id in told:
+            found.waiting.append(f"{id} was told to go, and is there")
+    return found
+
+
 class _Taken(NamedTuple):
     name: str
     acknowledged: frozenset[int]
     """Before it was begun."""
+    told: frozenset[str]
+    """Leavers that were told to go before that."""
 
 
 class Backups(Transfers):
     """Accounts, and somebody who takes snapshots of them."""
 
-    types: ClassVar = (JobType("saver", Saver),)
+    types: ClassVar = (JobType("saver", Saver), JobType("leaver", Leaver), JobType("gate", Gate))
     type_name, prefix = "saver", "saver"
 
     async def prepare(self, client: GridClient) -> None:
         await super().prepare(client)
         self.url = f"memory:simulation {self.world.seed}"
         self.store = MEMORIES[self.url] = Memory()
+        self.leavers = [f"leaver{n}" for n in range(LEAVERS)]
+        self.told: set[str] = set()
+        self.saving = False
+        await client.defining.schedule("gate", GATE, {})
+        for id in self.leavers:
+            await client.defining.schedule("leaver", id, {})
         self.taken: list[_Taken] = []
         self.judged: set[str] = set()
 
     def drives(self) -> list[Drive]:
-        return [self._order, self._save]
+        return [self._order, self._save, self._let_go]
+
+    async def _let_go(self, client: GridClient) -> None:
+        for id in self.leavers:
+            # While a snapshot is taken: some behind their partition's cut.
+            while self.world.working and not self.saving:  # noqa: ASYNC110
+                await trio.sleep(0.1)
+            await self.pause(0.0, 0.5)
+            if not self.world.working:
+                return
+            if (await self.world.attempt(1, lambda id=id: client.publish(id, "go"))).done:  # type: ignore[misc]
+                self.told.add(id)
 
     async def _save(self, client: GridClient) -> None:
         while self.world.working:
             await self.pause(0.5, 3.0)
             self.store.slow_s = self.random.choice((0.0, 0.0, 0.1, 0.5))
-            before = frozenset(self.acknowledged)
+            before, told = frozenset(self.acknowledged), frozenset(self.told)
             options = SnapshotOptions(keep=self.random.choice((0, 0, 2)), deadline_s=self.random.choice((4.0, 15.0)))
+            self.saving = True
+            self.world.faults.once(Fault.SLOW, map=Map.JOBS, times=self.random.choice((0, 4, 8)))
             outcome = await self.world.attempt(
                 1, lambda options=options: take_snapshot(client.grid, self.url, self.store, client.now_ms, options)  # type: ignore[misc]
             )
+            self.saving = False
             if outcome.result is not None:
-                self.taken.append(_Taken(outcome.result.manifest.name, before))
+                self.taken.append(_Taken(outcome.result.manifest.name, before, told))
                 self.world.trace.tell("snapshot", f"{len(self.taken)} of {outcome.result.manifest.jobs} jobs")
 
     async def examine(self, client: GridClient) -> Findings:
         found = await super().examine(client)
+        found.add(await self._examine_leavers(client, self.told))
         self.store.slow_s = 0.0
         there = set(await Catalog(self.store).names())
         for number, taken in enumerate(self.taken):
@@ -94,6 +159,20 @@ class Backups(Transfers):
                 found.add(await self._await_quiet(client, taken))
             nursery.cancel_scope.cancel()
         found.wrong = [f"restored from snapshot {taken.name}: {wrong}" for wrong in found.wrong]
+        return found
+
+    async def _examine_leavers(self, client: GridClient, told: set[str]) -> Findings:
+        found = Findings()
+        living: dict[str, Leaver | None] = {}
+        for id in self.leavers:
+            try:
+                living[id] = await client.state(id, deadline_s=5.0)
+            except UnknownJob:
+                living[id] = None
+            except NotDone as error:
+                found.waiting.append(str(error))
+        if GATE in (read := await states(client, [GATE], found)):
+            found.add(judge_leavers(living, read[GATE].gone, told))
         return found
 
     async def _run_node(self, cluster: MemoryCluster) -> None:
@@ -126,6 +205,7 @@ class Backups(Transfers):
                 found.waiting.append(str(error))
             if len(accounts) == len(self.jobs):
                 found.add(judge_accounts(accounts, self.ordered, set(taken.acknowledged)))
+            found.add(await self._examine_leavers(client, set(taken.told)))
             if found.wrong or not found.waiting:
                 return found
             if trio.current_time() >= deadline_s:

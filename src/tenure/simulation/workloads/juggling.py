@@ -16,8 +16,6 @@ __all__ = ["Juggling", "judge_rings"]
 
 LONG_AGO_MS = 1_600_000_000_000
 LATE_MS = 3000
-EACH_TURN_HAS_A_NAME = False
-"""Are there never two turns of one name, also where a timer is set twice for one time? Not before that is promised."""
 
 
 class Juggler(Job):
@@ -81,7 +79,7 @@ def judge_rings(id: str, rings: list[tuple[str, int]], turns: list[str], asked: 
     for due, times in timeouts.items():
         if times > asked.count(due):
             found.wrong.append(f"{id} was set {asked.count(due)} times for {due}, and woke {times} times for it")
-    if EACH_TURN_HAS_A_NAME and (twice := [name for name, times in Counter(turns).items() if times > 1]):
+    if twice := [name for name, times in Counter(turns).items() if times > 1]:
         found.wrong.append(f"{id}: two turns are called {twice[:3]}")
     if asked and asked[-1] and timeouts[asked[-1]] == 0 and asked[-1] + LATE_MS < until_ms:
         found.waiting.append(f"{id} was to be woken at {asked[-1]}, and was not by {until_ms}")

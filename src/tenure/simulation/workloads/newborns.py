@@ -14,8 +14,6 @@ from tenure.simulation.workloads.base import Drive, Workload, states
 __all__ = ["Newborns", "judge_child"]
 
 REGISTER = "register"
-SUBSCRIBED_WHEN_SCHEDULED = True
-"""Does what is published to its topics reach a job whose scheduling was confirmed? Not before that is promised."""
 
 
 class Child(Job):
@@ -82,7 +80,7 @@ def judge_child(id: str, told: Told, child: Child | None, entries: Counter[str],
         found.waiting.append(f"{id} was scheduled, and is not in the register")
     if missing := sorted(told.acknowledged - set(heard)):
         found.waiting.append(f"{id} has not heard {missing}")
-    if SUBSCRIBED_WHEN_SCHEDULED and (missing := sorted(told.news - set(child.news))):
+    if missing := sorted(told.news - set(child.news)):
         found.waiting.append(f"{id} has not heard the news {missing}")
     return found
 
