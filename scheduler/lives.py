@@ -10,7 +10,7 @@ from tenure.scheduler.assignment import PICKLED
 from tenure.scheduler.budget import envelope_bytes
 from tenure.scheduler.errors import Undecodable
 from tenure.scheduler.live import Live
-from tenure.scheduler.turnid import turn_id
+from tenure.scheduler.turnid import step_turn
 from tenure.scheduler.wire import Envelope, JobRecord
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Lives:
         live.queue.extend(kept)
         draft = self.tenure.turns.draft
         if any(step[0] == live.id for step in draft.steps):
-            over = {turn_id(live.id, live.generation, envelope) for envelope in unwanted}
+            over = {step_turn(live.id, live.generation, envelope) for envelope in unwanted}
             draft.steps = [step for step in draft.steps if step[0] != live.id or step[1] not in over]
 
     def _write_anew(self, live: Live) -> None:

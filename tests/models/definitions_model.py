@@ -21,6 +21,7 @@ RULES = {
     "current": "and makes a job of such a one only",
     "wanted": "what is wanted is compared, not only revisions: older versions acted on what they had seen",
     "absence": "absence is proved (put_if_absent): a read proves nothing",
+    "committed": "a job's wish to end is committed before its definition says so",
     "gone": "a tombstone is forgotten when the journal has no such job",
     "journaled": "and when the journal has its generation as given",
     "conditional": "and only as it was seen (remove_if_same)",
@@ -244,7 +245,9 @@ def node_steps(w, i, b, without):
         yield from believed(w, node, commit, b, without)
         yield from messages(w, node, to, b, without)
         if known.record and known.record.status == "+" and w.used[3] < b.ends:
-            yield from finishes(w, known, b, without)
+            yield from finishes(w, known.record.generation, b, without)
+        if node.proved and known.record is None and w.used[3] < b.ends and "committed" in without:
+            yield from finishes(w, node.proved.generation, b, without)
         yield from confirmed(w, known, b, without)
     yield from forgetting(w, node, to, current, b, without)
 
@@ -309,10 +312,10 @@ def messages(w, node, to, b, without):
         yield used(w._replace(message="b"), 0)
 
 
-def finishes(w, known, b, without):
+def finishes(w, generation, b, without):
     """It asks for its own end: first its definition says so."""
     there = w.primary
-    if there is None or there.generation != known.record.generation or there.wanted == "-":
+    if there is None or there.generation != generation or there.wanted == "-":
         return
     new = there._replace(wanted="-", revision=there.revision + 1)
     for after, _ in replaced(w, b, there, new, without):

@@ -23,6 +23,7 @@ NEEDED = {
     "current": (REMOVED, "generation 1 starts again"),
     "wanted": (OLDER, "it is confirmed that the job is"),
     "absence": (TOLD, "called undeliverable"),
+    "committed": (ENDS, "dead end"),
     "gone": (ENDS, "dead end"),
     "journaled": (ENDS, "dead end"),
     "conditional": (ENDS, "dead end"),

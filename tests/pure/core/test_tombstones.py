@@ -189,6 +189,26 @@ async def test_tombstones_of_older_versions_go_too_and_their_generations_are_not
     assert (await definition_of(bench, "a")).generation == 8
 
 
+async def test_what_is_purged_leaves_no_steps(bench: Bench) -> None:
+    async def fail(job: Job, ctx: Context, message: str) -> None:
+        await ctx.once("step", lambda: "done")
+        raise RuntimeError("on purpose")
+
+    class Failing(Job):
+        on_message = fail
+
+    opened = await bench.open(JobType("failing", Failing))
+    await bench.define("a", "failing")
+    await bench.publish("a", "one", "two")
+    await rest(5)
+    assert opened.state.steps
+    answer = await bench.command("purge", "a")  # also what is to be tried again
+    assert decode(b"\x01\x00" + bytes(answer.body), int) == 2
+    assert not opened.state.steps
+    assert not opened.state.mail
+    assert not opened.state.dead
+
+
 # -- what comes late ---------------------------------------------------------------------------------
 
 
