@@ -52,14 +52,18 @@ class Running:
         return not self.is_starved and not self._come_first
 
     async def run_ready(self) -> None:
-        """Run what can be run: plain turns to their end, async ones in tasks of their own."""
+        """Run what can be run: plain turns in what is left of the slice that has begun, async ones in tasks of their
+        own."""
         if self._over_outbox and not self.tenure.outbox_is_full():
             self._unpark_senders()
         if self.suspicion.is_on():
+            self.host.pace.end()
             await self.suspicion.count(self.lives.readied)
+            await self.host.pace.begin()
         self._come_first = self.turns.is_full() and bool(self.lives.readied)
         if self._come_first:
             self.is_starved = True
+            self.host.pace.end()
             return
         tasks = await self._run_each()
         self.turns.free()
@@ -73,7 +77,9 @@ class Running:
     async def _run_each(self) -> int:
         """Returns how many tasks were begun."""
         pace, turns = self.host.pace, self.turns
-        await pace.begin()
+        if pace.is_over():
+            pace.end()
+            await pace.begin()
         ready, self.lives.readied = self.lives.readied, {}
         tasks = 0
         jobs = iter(ready.values())
@@ -93,14 +99,14 @@ class Running:
                     except Exception as error:
                         _note(error, live)
                         raise
-                    if live.may_run() and live.queue:
+                    if live.queue and live.may_run():
                         self.lives.ready(live)
+                        if pace.is_over() or turns.is_full():
+                            self._leave(jobs)
+                            break
                     else:
                         self.settle(live)
-                    if pace.is_over() or turns.is_full():
-                        break
         pace.end()
-        self._leave(jobs)
         return tasks
 
     def _leave(self, left: "Iterator[Live]") -> None:

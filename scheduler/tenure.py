@@ -206,10 +206,9 @@ class Tenure:
                     self.taking.take()
                     self.alarms.ring()
                     self.sightings.answer()
-            pace.end()
             if fences.are_used_up():
                 raise TenureOver(f"partition {self.partition}: opening anew for more fencing tokens")
-            await running.run_ready()
+            await running.run_ready()  # in the same slice, as far as that goes
             if self.turns.draft.wanted:
                 await self.commit()
                 precedence.served(self.partition)
