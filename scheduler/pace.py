@@ -10,7 +10,7 @@ import trio
 
 __all__ = ["SLICE_S", "Pace"]
 
-SLICE_S = 0.05
+SLICE_S = 0.1
 LEAST_S = 0.005
 """With less left of a slice, nobody begins: there is always time for something to be done."""
 
