@@ -168,6 +168,12 @@ class Catalog:
 
     # -- keeping ----------------------------------------------------------------------------------
 
+    async def forsake(self, attempt: str) -> None:
+        """Delete what an attempt has written that is no snapshot, and becomes none."""
+        for folder in ("parts", "packs"):
+            for stored in await self.store.files(f"{folder}/{attempt}"):
+                await self.store.delete(stored.path)
+
     async def retain(self, keep: int) -> list[str]:
         """Delete all but the newest `keep` snapshots, and what only they needed; returns their names. Those that
         are being restored stay, too. Raises `SnapshotDamaged` where one of those to be kept can't be read:

@@ -40,6 +40,8 @@ ALIVE_S = 10.0
 SEEN_S = 60.0
 """What a node has written is seen by others after so long, on whatever they share."""
 RETRY_PAUSE_S = 0.2
+CLEAR_S = 30.0
+"""What a failed attempt has left is deleted within this, or later, with what belongs to no snapshot."""
 AGAIN_S_MAX = 5.0
 """Partitions may be on the move for a while: attempts are further apart each time, and no further than this."""
 
@@ -86,6 +88,7 @@ async def take_snapshot(
                 await coordinator.run(formation)
             except _AttemptFailed as failed:
                 why = str(failed)
+                await _clear(catalog, coordinator, options)
                 if failed.final:
                     break
                 await trio.sleep(min(AGAIN_S_MAX, RETRY_PAUSE_S * 2**attempt))
@@ -93,10 +96,24 @@ async def take_snapshot(
             break
     taken = coordinator.taken if coordinator is not None else None
     if taken is None:
+        if deadline.cancelled_caught and coordinator is not None:
+            await _clear(catalog, coordinator, options)
         why = why or (coordinator.awaited() if coordinator is not None else "") or "nobody answered"
         limit = f" within {options.deadline_s:g} s" if deadline.cancelled_caught else ""
         raise SnapshotFailed(f"No snapshot was taken{limit}: {why}. Those before are as they were.")
     return Taken(taken, await _retain(catalog, options))
+
+
+async def _clear(catalog: Catalog, coordinator: "_Coordinator", options: SnapshotOptions) -> None:
+    """Nothing refers to what a failed attempt has written. Where the place is full, the next one may have room then."""
+    with trio.move_on_after(CLEAR_S):
+        try:
+            if (attempt := coordinator.forsaken()) is not None:
+                await catalog.forsake(attempt)
+            if options.keep:
+                await catalog.retain(options.keep)
+        except TenureError:
+            pass  # it is the place that is in the way; what is left is deleted with what has no snapshot, later
 
 
 async def _retain(catalog: Catalog, options: SnapshotOptions) -> str:
@@ -137,6 +154,8 @@ class _Coordinator:
         self._request: Request | None = None
         self._moving: list[Request] = []
         """What it may be already, where a beat was interrupted."""
+        self._is_adding = False
+        """May its manifest be there?"""
         self._missing: list[int] = []
         self._packs: set[str] = set()
         self._turn = trio.Lock()
@@ -164,6 +183,10 @@ class _Coordinator:
             await self._see_all()
             await self._check_cluster(cluster)  # if it is what it was, no part is of a restore
             nursery.cancel_scope.cancel()
+
+    def forsaken(self) -> str | None:
+        """The attempt whose files nobody needs; None: it has written none, or there may be a manifest of it."""
+        return self._request.attempt if self._request is not None and not self._is_adding else None
 
     def awaited(self) -> str:
         """What there was to wait for, for people."""
@@ -300,6 +323,7 @@ class _Coordinator:
 
     async def _add(self, manifest: Manifest) -> None:
         """However long that takes, we live. What we hear meanwhile comes too late: it may be there already."""
+        self._is_adding = True
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._stay_alive)
             await self.catalog.add(manifest)

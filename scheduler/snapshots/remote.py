@@ -15,12 +15,21 @@ NAMED = ("parts/", "packs/")
 """What counts when a manifest names it: half of it is not named. All else is written aside first."""
 
 
+OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "cos"})
+"""They have no folders, only names; what looks like making a folder would make a bucket that is misspelt."""
+
+
 class Remote(Blocking):
     """A file system of fsspec's."""
 
     def __init__(self, url: str, fs: Any, root: str) -> None:
         super().__init__()
         self.url, self.fs, self.root = url.rstrip("/"), fs, root.rstrip("/")
+        protocol = fs.protocol
+        names = {protocol} if isinstance(protocol, str) else set(protocol)
+        self._has_folders = not names & OBJECT_STORES
+        self._made: set[str] = set()
+        """Folders that are there."""
 
     def where(self, path: str) -> str:
         return f"{self.url}/{path}"
@@ -30,14 +39,19 @@ class Remote(Blocking):
 
     def write_now(self, path: str, content: bytes) -> None:
         target = f"{self.root}/{path}"
-        self.fs.makedirs(target.rpartition("/")[0], exist_ok=True)
+        self._make(target.rpartition("/")[0])
         if path.startswith(NAMED):
             self.fs.pipe_file(target, content)
             return
         beside = f"{self.root}/unfinished/{secrets.token_hex(8)}"
-        self.fs.makedirs(f"{self.root}/unfinished", exist_ok=True)
+        self._make(f"{self.root}/unfinished")
         self.fs.pipe_file(beside, content)
         self.fs.mv(beside, target)
+
+    def _make(self, folder: str) -> None:
+        if self._has_folders and folder not in self._made:
+            self.fs.makedirs(folder, exist_ok=True)
+            self._made.add(folder)
 
     def read_now(self, path: str) -> bytes:
         content: bytes = self.fs.cat_file(f"{self.root}/{path}")

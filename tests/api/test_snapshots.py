@@ -16,6 +16,7 @@ from tenure.scheduler.held_back import HeldBack
 from tenure.scheduler.holding import HARD
 from tenure.scheduler.snapshots import restoring
 from tenure.scheduler.snapshots.catalog import Catalog
+from tenure.scheduler.snapshots.errors import StoreFailed
 from tenure.scheduler.snapshots.export import lines
 from tenure.scheduler.snapshots.schedule import JOB_TYPE
 from tenure.scheduler.snapshots.stores import Memory, open_store
@@ -411,6 +412,37 @@ async def test_one_at_a_time_and_a_dead_coordinator_is_followed(in_virtual_time:
         store.broken = False
         assert len(await client.snapshots(place)) == 1
         assert await client.ask("c", {"n": 1}) == 1
+
+
+async def test_a_failed_try_leaves_nothing_behind(in_virtual_time: None, place: str) -> None:
+    """Else a place that is full stays so."""
+    store = open_store(place)
+    assert isinstance(store, Memory)
+    write, room = store.write, 3
+
+    async def limited(path: str, content: bytes) -> None:
+        nonlocal room
+        if not room:
+            raise StoreFailed(f"{path} can't be written: No space left on device")
+        room -= 1
+        await write(path, content)
+
+    async with another(nodes=2) as (_, client):
+        await client.schedule(Counter, id="c")
+        await client.ask("c", {"n": 1})
+        store.write = limited  # type: ignore[method-assign]
+        with pytest.raises(tenure.SnapshotFailed, match="No space left on device"):
+            await client.snapshot(place, timeout_s=20)
+        assert store.content == {}
+        room = 1000
+        assert (await client.snapshot(place))["jobs"] == 1
+        there = set(store.content)
+        room = 3
+        await client.ask("c", {"n": 1})
+        with pytest.raises(tenure.SnapshotFailed, match="No space left on device"):
+            await client.snapshot(place, timeout_s=20)
+        assert set(store.content) == there
+        assert (await client.verify_snapshot(place))["whole"]
 
 
 async def test_scheduled_snapshots_survive_their_owner_and_keep_so_many(in_virtual_time: None, place: str) -> None:

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from tenure.cli.ends import Exit, Failed, Usage
 from tenure.cli.options import USUAL_OUTPUT, Output
+from tenure.cli.show import announce
 
 if TYPE_CHECKING:
     import trio
@@ -123,6 +124,7 @@ async def _run(settings: "MemberSettings", health_file: Path | None, as_json: bo
 
     from tenure.members import rich_progress, start_member
     from tenure.members.health import answers, keep_health_file
+    from tenure.members.log_size import keep_log_small
     from tenure.signals import told_to_stop
 
     _warn_of_exposure(settings.host)
@@ -150,6 +152,7 @@ async def _run(settings: "MemberSettings", health_file: Path | None, as_json: bo
                 if health_file is not None:
                     is_well = partial(answers, running.address)
                     nursery.start_soon(keep_health_file, health_file, is_well, HEALTH_EVERY_S)
+                nursery.start_soon(keep_log_small, running.log_file)
                 await _keep(running, stop, as_json)
             nursery.cancel_scope.cancel()
     if quit_at_once:
@@ -166,9 +169,9 @@ async def _keep(running: "Member", stop: "trio.Event", as_json: bool) -> None:
         host, port = running.address
         cluster = f"{running.settings.cluster_name}@{host}:{port}"
         if as_json:
-            print(json.dumps({"event": "ready", "pid": running.pid, "cluster": cluster}), flush=True)
+            announce(json.dumps({"event": "ready", "pid": running.pid, "cluster": cluster}))
         else:
-            print(f"Member {cluster} is ready (pid {running.pid}).", flush=True)
+            announce(f"Member {cluster} is ready (pid {running.pid}).")
         if await _first(stop, running.wait) is not None:
             raise running.why_ended()
         if not await running.stop():

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from tenure.cli.ends import Exit, Usage
 from tenure.cli.options import USUAL_OUTPUT, Output, Seconds, SecondsOrZero
+from tenure.cli.show import announce
 
 if TYPE_CHECKING:
     from tenure.nodes.process import Ready
@@ -134,7 +135,7 @@ def _announce(ready: "Ready", *, as_json: bool) -> None:
         line = json.dumps({"event": "ready", **ready.__dict__})
     else:
         line = f"Node {ready.node} is ready: {ready.partitions} partitions of {ready.cluster} (pid {ready.pid})."
-    print(line, flush=True)
+    announce(line)
 
 
 def _network(text: str | None) -> str | None:

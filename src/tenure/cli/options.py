@@ -51,8 +51,9 @@ class Connection(Output):
     timeout: Seconds = 30.0
     """Seconds to wait for an answer."""
 
-    connect_timeout: Seconds = 10.0
-    """Seconds to wait for the first connection."""
+    connect_timeout: Limit = None
+    """Seconds to wait for the first connection: 10, unless it is given. Where all addresses are of this machine and
+    nothing listens there, none."""
 
 
 USUAL_OUTPUT = Output()

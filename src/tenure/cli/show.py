@@ -1,5 +1,6 @@
 """How results are printed: JSON, one object a line, or for people."""
 
+import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 from tenure.clients.as_json import as_json
 
 __all__ = [
+    "announce",
     "as_json",
     "counted",
     "far",
@@ -47,6 +49,16 @@ def say(text: str) -> None:
     except OSError:
         pass  # nobody reads results any more, or their disk is full; this may still be heard
     print(text, file=sys.stderr)
+
+
+def announce(line: str) -> None:
+    """That a process is ready. Where nobody can be told, it is no less so: a full disk, or a pipe that was closed, ends
+    neither node nor member."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        # Else Python would try once more at its exit, and make another exit code of that.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

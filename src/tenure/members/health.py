@@ -3,7 +3,9 @@
     healthy FILE SECONDS          (in the images: is the file there, and not older than that?)
 """
 
+import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,6 +15,7 @@ from tenure.members.settings import Address
 
 __all__ = ["answers", "keep_health_file"]
 
+_log = logging.getLogger(__name__)
 TOUCH_EVERY_S = 2.0
 ANSWER_WITHIN_S = 5.0
 HELLO = b"HZC"
@@ -22,15 +25,24 @@ HELLO = b"HZC"
 async def keep_health_file(
     path: Path, is_well: Callable[[], Awaitable[bool]], every_s: float = TOUCH_EVERY_S
 ) -> NoReturn:
-    """Touch the file as long as all is well; it is gone when this ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Touch the file as long as all is well; it is gone when this ends. A file that can't be touched ends nothing: it
+    grows old, and who looks at it sees that. It is said once."""
+    could = True
     try:
         while True:
             if await is_well():
-                path.touch()  # noqa: ASYNC240  # in a folder in memory, or nearly so
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True)  # in memory, or nearly so
+                    path.touch()  # noqa: ASYNC240  # the same
+                    could = True
+                except OSError as error:
+                    if could:
+                        _log.warning("the health file %s can't be touched, and grows old: %s", path, error.strerror)
+                    could = False
             await trio.sleep(every_s)
     finally:
-        path.unlink(missing_ok=True)  # noqa: ASYNC240  # the same
+        with suppress(OSError):
+            path.unlink(missing_ok=True)  # noqa: ASYNC240  # the same
 
 
 async def answers(address: Address) -> bool:

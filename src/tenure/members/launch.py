@@ -100,7 +100,7 @@ def _confined(processors: frozenset[int] | None) -> Iterator[None]:
 
 def spawn(command: list[str], log_file: Path, processors: frozenset[int] | None = None) -> "subprocess.Popen[bytes]":
     """Start `command` on a lifeline: its process is the returned one, and ends with this process at the latest."""
-    with log_file.open("wb") as log, _confined(processors):
+    with log_file.open("ab") as log, _confined(processors):
         process = subprocess.Popen(
             ["/bin/sh", "-c", _LIFELINE, f"hazelcast-{HAZELCAST_VERSION}", *command],
             stdin=subprocess.PIPE,

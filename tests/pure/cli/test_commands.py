@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -201,3 +202,17 @@ def test_an_applications_mistake_is_told_with_its_place(tmp_path: Path, capsys: 
     assert "broken_app.py" in error
     assert "line 3" in error
     assert "NameError" in error
+
+
+def test_that_nothing_listens_on_this_machine_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for addresses in ("127.0.0.1:9", "127.0.0.1:9,localhost:9"):
+        began_s = time.monotonic()
+        assert main(["jobs", "--cluster", f"nowhere@{addresses}"]) == Exit.UNREACHABLE
+        assert time.monotonic() - began_s < 1
+        assert "127.0.0.1:9" in (said := capsys.readouterr().err)
+        assert "nothing listens there. Start a member" in said
+
+
+def test_what_is_waited_for_is_said_after_a_second(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jobs", "--cluster", "nowhere@127.0.0.1:9", "--connect-timeout", "1.6"]) == Exit.UNREACHABLE
+    assert capsys.readouterr().err.startswith("waiting for nowhere@127.0.0.1:9 …\ntenure: No connection")

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from tenure.scheduler.snapshots.errors import BadLocation, StoreFailed
-from tenure.scheduler.snapshots.remote import open_remote
+from tenure.scheduler.snapshots.remote import Remote, open_remote
 from tenure.scheduler.snapshots.stores import Directory, Memory, Missing, Store, open_store
 
 
@@ -163,3 +163,37 @@ async def test_whether_there_is_a_manifest_is_known(tmp_path: Path) -> None:
         nursery.cancel_scope.cancel()
         store.back.set()
     assert (tmp_path / "snapshots" / "x.json").read_bytes() == b"1"
+
+
+class Recording:
+    """A file system of fsspec's that notes what is asked of it."""
+
+    def __init__(self, protocol: str | tuple[str, ...]) -> None:
+        self.protocol, self.calls = protocol, list[str]()
+
+    def makedirs(self, path: str, exist_ok: bool) -> None:
+        self.calls.append(f"makedirs {path}")
+
+    def pipe_file(self, path: str, content: bytes) -> None:
+        self.calls.append(f"put {path}")
+
+    def mv(self, path: str, to: str) -> None:
+        self.calls.append("mv")
+
+
+@pytest.mark.parametrize("protocol", ["s3", ("s3", "s3a"), ("gs", "gcs"), ("abfs", "az", "abfss")])
+async def test_no_bucket_is_made_of_a_misspelt_name(protocol: str | tuple[str, ...]) -> None:
+    files = Recording(protocol)
+    store = Remote("s3://bucket/folder", files, "bucket/folder")
+    for n in range(3):
+        await store.write(f"parts/a/{n}", b"")
+    await store.write("snapshots/a.json", b"")
+    assert [call.split("/")[0] for call in files.calls] == [*["put bucket"] * 4, "mv"]
+
+
+async def test_folders_are_made_once() -> None:
+    files = Recording("sftp")
+    store = Remote("sftp://host/folder", files, "folder")
+    for n in range(3):
+        await store.write(f"parts/a/{n}", b"")
+    assert files.calls == ["makedirs folder/parts/a", *(f"put folder/parts/a/{n}" for n in range(3))]

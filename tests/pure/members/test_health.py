@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from tenure.members.health import answers, keep_health_file
@@ -72,3 +73,24 @@ async def test_the_file_is_as_young_as_the_process_is_well(tmp_path: Path, autoj
         assert file.exists()
         nursery.cancel_scope.cancel()
     assert not file.exists()
+
+
+async def test_a_file_that_can_not_be_touched_ends_nothing(
+    tmp_path: Path, autojump_clock: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "run").write_text("no folder")
+    file = tmp_path / "run" / "health"
+
+    async def is_well() -> bool:
+        return True
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep_health_file, file, is_well, 2.0)
+        await trio.sleep(11)
+        assert [record.getMessage() for record in caplog.records] == [
+            f"the health file {file} can't be touched, and grows old: File exists"
+        ]
+        (tmp_path / "run").unlink()
+        await trio.sleep(2)
+        assert file.exists()
+        nursery.cancel_scope.cancel()

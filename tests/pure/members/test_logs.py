@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
+import trio
 
 from tenure.members import (
     MemberDidNotStart,
@@ -17,6 +18,7 @@ from tenure.members import (
     TooLittleMemory,
     WrongVersion,
 )
+from tenure.members.log_size import keep_log_small
 from tenure.members.logs import Migrations, diagnose, diagnose_end, not_to_be_had, read_standing
 
 PREFIX = "INFO: [127.0.0.1]:5701 [tenure] [5.7.0] "
@@ -103,3 +105,18 @@ def test_why_an_address_can_not_be_had(error: OSError, kind: type[MemberError], 
     assert type(found) is kind
     assert sentence in found.what
     assert found.next_step
+
+
+async def test_a_log_is_kept_small(tmp_path: Path) -> None:
+    log = tmp_path / "member.log"
+    with log.open("ab", buffering=0) as file:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep_log_small, log, 100, 0.001)
+            file.write(b"a" * 101)
+            with trio.fail_after(5):
+                while log.stat().st_size:  # noqa: ASYNC110  # nobody tells
+                    await trio.sleep(0.001)
+            file.write(b"then")
+            nursery.cancel_scope.cancel()
+    assert log.read_bytes() == b"then"
+    assert (tmp_path / "member.log.1").read_bytes() == b"a" * 101
