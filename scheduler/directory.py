@@ -84,7 +84,7 @@ class Directory:
         silent: dict[int, TenureError] | None = None,
     ) -> list[Any]:
         """Ask all partitions (or `only` these) the same; raises `NotDone` if one does not answer. With `silent`, those
-        that don't go in there with the reason, and their answers are None."""
+        that don't go in there with the reason, and their answers are None. If none does, the first is raised."""
         answers: list[Any] = [None] * self.client.partition_count
         lost = set() if silent is None else await self.lost_partitions()
 
@@ -107,6 +107,8 @@ class Directory:
             while isinstance(first, BaseExceptionGroup):
                 first = first.exceptions[0]
             raise first from None
+        if silent and len(silent) == (len(answers) if only is None else len(only)):
+            raise silent[min(silent)]
         return answers
 
     async def jobs(

@@ -57,14 +57,14 @@ def test_a_restore_that_begins_under_a_command_is_what_it_says(shell: Shell, mon
 
     async def asked(client: GridClient, partition: int, *_: Any, **__: Any) -> Any:
         asked_of.append(partition)
-        if len(asked_of) > 1:
-            await trio.sleep_forever()
-        await _begin_to_restore(client.grid)
-        raise tenure.NotDone("no answer from partition 1.")
+        if len(asked_of) == 1:
+            await _begin_to_restore(client.grid)
+        await trio.sleep(partition)
+        raise tenure.NotDone(f"no answer from partition {partition}.")
 
     monkeypatch.setattr(GridClient, "command", asked)
     shell("jobs", code=3)
-    assert "no answer from partition 1: snapshot the-snapshot was being restored here" in shell.err
+    assert "no answer from partition 0: snapshot the-snapshot was being restored here" in shell.err
 
 
 def test_what_is_no_place_for_snapshots_is_said(shell: Shell, tmp_path: Path) -> None:
