@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from tenure.scheduler.allegiance import Allegiance
 from tenure.scheduler.asking import Asking
-from tenure.scheduler.bodies import SCALARS, check, encoded
+from tenure.scheduler.bodies import DEPTH_MAX, SCALARS, check, encoded
 from tenure.scheduler.cluster import find
 from tenure.scheduler.deadline import checked_limit
 from tenure.scheduler.defining import Defining
@@ -188,7 +188,7 @@ class GridClient:
                     type.check_message(body, address)
                 except WrongType as error:
                     misfits.setdefault(address, error)
-            elif message.__class__ not in SCALARS:
+            elif message.__class__ not in SCALARS and (len(body) > DEPTH_MAX or not _is_readable(body)):
                 check(body, f"message {n} to {to!r}")
             made.append(
                 (partition, Envelope(address, Raw(body), kind, ids[n]) if ids else Envelope(address, Raw(body), kind))
@@ -271,6 +271,14 @@ class GridClient:
         except UnreadableFormat as error:
             self.sending.refuse(error)
             self.asking.give_up()
+
+
+def _is_readable(body: bytes) -> bool:
+    try:
+        _decode(body)
+    except Exception:  # noqa: BLE001  # whatever its parts raise: `check` says it
+        return False
+    return True
 
 
 def _place(to: Any, partition_count: int) -> tuple[int, str, int]:
