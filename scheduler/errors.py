@@ -158,7 +158,7 @@ class Rejected(Final):
     and the job goes on."""
 
 
-class Reject(TenureError):
+class Reject(Final):
     """To be raised by a handler that refuses a message: nothing of the turn takes effect, it is not tried again, and
     the job goes on. The one who asked hears `Rejected`, with this text; what was published becomes a dead letter."""
 
