@@ -83,12 +83,12 @@ def test_what_fails_is_found_and_tried_again(capsys: pytest.CaptureFixture[str])
     run(capsys, "schedule", "counter", "broken")
     run(capsys, "publish", "broken", '{"m": 1}')
     deadline_s = time.monotonic() + 20
-    while not run(capsys, "jobs", "id=broken and state=failed"):
+    while not run(capsys, "jobs", "id=broken and state=retrying"):
         assert time.monotonic() < deadline_s
         time.sleep(0.2)
     (described,) = run(capsys, "describe", "broken")
     assert "KeyError" in described["failure"]["error"]
-    assert [line["id"] for line in run(capsys, "retry", "state=failed", "--dry-run")] == ["broken"]
+    assert [line["id"] for line in run(capsys, "retry", "state=retrying", "--dry-run")] == ["broken"]
     run(capsys, "retry", "broken", "--skip")
     assert run(capsys, "ask", "broken", '{"n": 1}') == [1]
     letters = run(capsys, "dead-letters", "--to", "broken")
