@@ -41,7 +41,7 @@ OTHERS: tuple[type[Workload], ...] = (
 """Few messages, each with more to it."""
 SAVING: tuple[type[Workload], ...] = (Backups,)
 """Beside the others in some seeds: they look at what is kept outside of the cluster."""
-SPECIAL: tuple[type[Workload], ...] = (Abandoned, Beside, Comebacks, Heavy, Newborns, Restoring)
+SPECIAL: tuple[type[Workload], ...] = (Abandoned, Beside, Comebacks, Heavy, Newborns, Passing, Restoring)
 """Instead of the bulk, in some seeds: they bring settings and hazards of their own."""
 NOT_YET: dict[type[Workload], str] = {}
 """Drawn by no seed until what they find is mended, and why; by name (`--workload`) they can be run."""
