@@ -1,5 +1,6 @@
 """What the doctor says of clusters that lack something: each thing by itself, and beside what else was found."""
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,20 @@ async def test_partitions_that_do_not_answer(
     assert (found["owners"].standard, found["owners"].finding) == (BAD, "partitions 1 do not answer")
 
 
+@pytest.mark.tenure(settings=tenure.NodeSettings(mailbox_messages_max=20))
+async def test_what_is_near_its_bound(examine: Examine, client: tenure.Client) -> None:
+    await client.schedule(Counter, id="a")
+    await client.ask("a", {"n": 1})
+    await client.pause("a")
+    await client.publish_many([("a", {"n": 1})] * 12)
+    assert "bounds" not in await examine()
+    await client.publish_many([("a", {"n": 1})] * 6)
+    found = (await examine())["bounds"]
+    assert found.standard is WARNING
+    where = f"1 are near: partition {partition_of('a', PARTITIONS)}: messages for 'a': "
+    assert re.fullmatch(rf"{where}1[89] of 20 \(mailbox_messages_max\)", found.finding), found.finding
+
+
 async def test_failed_and_stuck_jobs(examine: Examine, cluster: Cluster, client: tenure.Client) -> None:
     stranger = Registry(JobType("examined-stranger", Counter))
     await client.schedule("examined-broken", id="broken")
@@ -189,9 +204,7 @@ async def test_a_lost_partition_hides_nothing_of_the_others(
     assert [job["id"] for job in await client.jobs(healthy)] == [healthy]
 
 
-async def test_clocks_that_differ(
-    examine: Examine, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_clocks_that_differ(examine: Examine, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     host = backend_of(cluster)._nodes[1].node.host
     right = host.now_ms
     for ahead_s, finding, standard in (

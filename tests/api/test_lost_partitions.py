@@ -55,6 +55,7 @@ def test_jobs_of_the_others_are_listed_and_changed(lossy: Shell) -> None:
 
 def test_dead_letters_and_topics_of_the_others_are_listed(lossy: Shell) -> None:
     rows = lossy("dead-letters", "--json", code=1)
+    assert len(lossy("dead-letters", "list", "--json", code=1)) == len(rows), "as snapshots are listed"
     assert sorted(row["to"] for row in rows) == sorted(elsewhere(*(f"nobody-{n}" for n in range(20))))
     assert f"The dead letters of partition {LOST} are not among these" in lossy.err
     lossy("dead-letters", "discard", "--to", "*", code=1)

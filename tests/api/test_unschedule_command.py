@@ -74,3 +74,8 @@ def test_no_job_of_that_id_is_said(kids: Shell) -> None:
 def test_nothing_is_removed_where_nothing_is_named(kids: Shell) -> None:
     kids("unschedule", code=2)
     assert "Say which jobs" in kids.err
+
+
+def test_retry_says_why_it_does_nothing(kids: Shell) -> None:
+    kids("retry", "kid-1")
+    assert kids.err == "0 jobs tried again.\nkid-1 has not failed: it is paused\n"

@@ -22,6 +22,8 @@ __all__ = ["dev", "snapshot", "watched_folder"]
 LOOK_EVERY_S = 0.5
 FILES_MAX = 5_000
 SKIPPED = {"__pycache__", "node_modules", "site-packages"}
+TESTS = ("test_*.py", "*_test.py", "conftest.py")
+"""No application imports these."""
 
 Seen = dict[Path, int]
 
@@ -88,7 +90,7 @@ async def _run(app: str, output: Output) -> int:
 async def _keep_running(app: str, cluster: str, folder: Path, stop: "trio.Event", output: Output) -> None:
     import trio
 
-    seen = snapshot(folder)
+    seen = snapshot(folder, app)
     node, told = _start(app, cluster, output), False
     try:
         while not stop.is_set():
@@ -100,7 +102,7 @@ async def _keep_running(app: str, cluster: str, folder: Path, stop: "trio.Event"
             if not told and not stop.is_set() and node.poll() is not None:
                 told = True
                 say(f"The node has ended (exit code {node.returncode}). Waiting for a change.")
-            now = await trio.to_thread.run_sync(snapshot, folder)
+            now = await trio.to_thread.run_sync(snapshot, folder, app)
             changed = sorted(path for path in seen.keys() | now.keys() if seen.get(path) != now.get(path))
             seen = now
             if not changed:
@@ -172,10 +174,15 @@ def watched_folder(app: str) -> Path:
     return top if top.is_dir() else folder
 
 
-def snapshot(folder: Path) -> Seen:
-    """When each Python file was last changed."""
+def snapshot(folder: Path, app: str = "") -> Seen:
+    """When each Python file was last changed, but for tests, unless that is the application."""
+    from tenure.nodes.application import source_of
+
+    own = Path(source_of(app)[0]).name if app else ""
     seen: Seen = {}
     for path in _python_files(folder):
+        if path.name != own and any(path.match(tests) for tests in TESTS):
+            continue
         try:
             seen[path] = path.stat().st_mtime_ns
         except OSError:

@@ -8,7 +8,14 @@ from functools import partial
 import trio
 
 from tenure.cli.ends import first_error
-from tenure.cli.examination_jobs import judge_jobs, judge_letters, judge_partitions, judge_snapshots, some
+from tenure.cli.examination_jobs import (
+    judge_bounds,
+    judge_jobs,
+    judge_letters,
+    judge_partitions,
+    judge_snapshots,
+    some,
+)
 from tenure.cli.examination_members import judge_clocks, judge_copies, judge_spread
 from tenure.cli.partitions_seen import look_at_partitions
 from tenure.cli.standing import Unformed, standing
@@ -238,7 +245,7 @@ async def _work(grid: Grid, timeout_s: float, now_ms: Callable[[], int]) -> list
         verdicts = [judge_partitions(rows)]
         if those:
             verdicts += await _looked("jobs", partial(_jobs, client, those, timeout_s, now_ms))
-        return [*verdicts, judge_letters(rows)]
+        return [*verdicts, judge_letters(rows), *judge_bounds(rows)]
 
 
 async def _jobs(client: GridClient, those: list[int], timeout_s: float, now_ms: Callable[[], int]) -> list[Verdict]:

@@ -8,7 +8,7 @@ from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import TenureError
 from tenure.scheduler.snapshots.schedule import JOB_TYPE
 
-__all__ = ["judge_jobs", "judge_letters", "judge_partitions", "judge_snapshots", "some"]
+__all__ = ["judge_bounds", "judge_jobs", "judge_letters", "judge_partitions", "judge_snapshots", "some"]
 
 GOOD, WARNING, BAD = Standard.GOOD, Standard.WARNING, Standard.BAD
 LATE_TIMES = 2
@@ -69,6 +69,21 @@ def judge_letters(rows: list[dict[str, Any]]) -> Verdict:
     if letters or dropped:
         return Verdict("dead letters", WARNING, "; ".join([f"{letters}", *lost]), "See `tenure dead-letters`.")
     return Verdict("dead letters", GOOD, "none")
+
+
+def judge_bounds(rows: list[dict[str, Any]]) -> list[Verdict]:
+    """What will soon make somebody wait; nothing is said where nothing is near."""
+    found = [
+        f"partition {row['partition']}: {bound['what']}: {bound['held']:,} of {bound['limit']:,} ({bound['setting']})"
+        for row in rows
+        for bound in row.get("near", ())
+    ]
+    if not found:
+        return []
+    next_step = (
+        "Who sends more waits at the limit: see what holds it up, or set it higher. All: `tenure partitions --json`."
+    )
+    return [Verdict("bounds", WARNING, f"{len(found)} are near: {some(found, 3)}", next_step)]
 
 
 async def judge_snapshots(client: GridClient, jobs: list[dict[str, Any]], *, now_ms: int, timeout_s: float) -> Verdict:

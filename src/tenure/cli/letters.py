@@ -48,6 +48,9 @@ def list_letters(*, to: str | None = None, connection: Connection = USUAL_CONNEC
     return say_silent("dead letters", silent)
 
 
+app.command(list_letters, name="list", show=False)  # as `tenure snapshots list`; it is what comes without a word
+
+
 @app.command
 def replay(
     *letters: str,

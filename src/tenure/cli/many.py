@@ -21,6 +21,7 @@ __all__ = ["cancel", "jobs", "pause", "purge", "resume", "retry", "unschedule"]
 
 Count = Annotated[int | None, Parameter(show_default=False, validator=validators.Number(gte=1))]
 DryRun = Annotated[bool, Parameter(negative="")]
+LEFT_SHOWN = 5
 
 
 def jobs(*selector: str, limit: Count = None, connection: Connection = USUAL_CONNECTION) -> int:
@@ -188,15 +189,19 @@ def _change(
     told: dict[str, Any] = {}
 
     silent: dict[int, TenureError] = {}
+    left: dict[str, str] = {}
 
     async def run() -> tuple[list[str], dict[str, str]]:
         async with connected(connection) as client:
-            ids = await meant(client, action, text, silent=silent)
+            ids = await meant(client, action, text, silent=silent, left=left)
             failures = {} if dry_run else await do(client, action, ids, told=told)
             return ids, {id: str(error) for id, error in failures.items()}
 
     ids, failures = _run(run)
     _tell(ids, failures, done, dry_run, connection, told if counts else None)
+    if not ids and not connection.json:
+        for id, how in sorted(left.items())[:LEFT_SHOWN]:
+            say(f"{id} has not failed: it is {how}")
     return max(say_silent("jobs", silent), Exit.FAILED if failures else Exit.DONE)
 
 

@@ -73,9 +73,11 @@ async def meant(
     timeout_s: float | None = None,
     *,
     silent: dict[int, TenureError] | None = None,
+    left: dict[str, str] | None = None,
 ) -> list[str]:
     """The ids of those that it is to be done to. Raises `UnknownJob` if the selector is the id of a job that is not
-    there; a condition may hold for none. Partitions that don't answer are told in `silent`, if that is given."""
+    there; a condition may hold for none. Partitions that don't answer are told in `silent`, if that is given; in `left`
+    how those are that are left alone, as they have not failed."""
     if not selector.strip():
         raise Mistake("say which jobs: an id, or a selector like 'type=counter and state=failed' (all: 'id=*')")
     found = await select(client, selector, timeout_s, silent=silent)
@@ -83,8 +85,13 @@ async def meant(
         for error in (silent or {}).values():
             raise error  # nobody knows whether it is there
         raise UnknownJob(f"there is no job {name!r}")
-    only_failed = action in ("retry", "skip")
-    return [job["id"] for job in found if not only_failed or job["status"] == "failed" or job["error"]]
+    if action not in ("retry", "skip"):
+        return [job["id"] for job in found]
+    failed = [job["id"] for job in found if job["status"] == "failed" or job["error"]]
+    if left is not None:
+        how = {job["id"]: f"stuck: {job['stuck']}" if job["stuck"] else job["status"] for job in found}
+        left |= {id: how[id] for id in how.keys() - set(failed)}
+    return failed
 
 
 async def do(

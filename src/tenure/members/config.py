@@ -82,6 +82,12 @@ hazelcast:
     rest-api:
       enabled: false
 
+  # Nobody needs to send a member Java objects but other members, whose errors are such: of no other classes than
+  # Hazelcast's and Java's own are any made.
+  serialization:
+    java-serialization-filter:
+      defaults-disabled: false
+
   integrity-checker:
     enabled: false
   metrics:

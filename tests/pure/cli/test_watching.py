@@ -4,6 +4,7 @@ import importlib
 import os
 import py_compile
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,15 @@ def test_a_change_is_seen_and_what_is_not_the_applications_is_not(tmp_path: Path
     after = snapshot(tmp_path)
     assert after != before
     assert tmp_path / "other.py" in after
+
+
+def test_tests_beside_the_application_are_not_watched(tmp_path: Path) -> None:
+    for name in ("app.py", "test_app.py", "app_test.py", "conftest.py", "latest_prices.py"):
+        (tmp_path / name).write_text("")
+    app = str(tmp_path / "app.py")
+    assert {path.name for path in snapshot(watched_folder(app), app)} == {"app.py", "latest_prices.py"}
+    app = str(tmp_path / "test_app.py")
+    assert "test_app.py" in {path.name for path in snapshot(watched_folder(app), app)}
 
 
 def test_a_syntax_error_is_found_before_a_node_is_stopped_for_it(tmp_path: Path) -> None:
@@ -138,27 +148,33 @@ def test_a_module_that_has_changed_is_not_taken_from_stored_bytecode(
 class _Ended:
     """A node's process that has ended."""
 
-    def __init__(self, code: int) -> None:
-        self.returncode = code
+    def __init__(self, code: int, looked_at: Callable[[], None]) -> None:
+        self.returncode, self._looked_at = code, looked_at
 
     def poll(self) -> int:
+        self._looked_at()
         return self.returncode
 
 
 async def test_a_node_that_its_watchdog_has_ended_is_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     codes = [Exit.HUNG, Exit.HUNG, Exit.FAILED]
-    started = list[int]()
+    started, looks = list[int](), list[int]()
     stop = trio.Event()
 
-    def start(*_: object) -> _Ended:
-        if not codes:
+    def looked_at() -> None:
+        looks.append(started[-1])
+        if looks.count(Exit.FAILED) > 5:
             stop.set()
+
+    def start(*_: object) -> _Ended:
         started.append(codes.pop(0))
-        return _Ended(started[-1])
+        return _Ended(started[-1], looked_at)
 
     monkeypatch.setattr("tenure.cli.dev._start", start)
-    with trio.move_on_after(60):
+    # It looks in a thread, of which a mocked clock knows nothing.
+    monkeypatch.setattr("tenure.cli.dev.LOOK_EVERY_S", 0.001)
+    with trio.fail_after(60):
         await _keep_running("app.py", "x@y:1", tmp_path, stop, Output())
     assert started == [Exit.HUNG, Exit.HUNG, Exit.FAILED]  # of that one a change is awaited

@@ -419,7 +419,7 @@ async def test_a_larger_state_of_an_older_version_may_stay_and_not_grow(bench: B
 
 
 async def letters_of(bench: Bench, count: int) -> Opened:
-    opened = await bench.open(KEEPER)
+    opened = await bench.open(KEEPER, dead_letters_bytes_max=64 * MIB)  # nobody is held back
     for _ in range(count):
         await bench.publish("nobody", b"x" * (MIB - 100))
     await rest(5)

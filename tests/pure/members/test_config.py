@@ -38,6 +38,7 @@ def test_it_says_what_the_protocol_needs() -> None:
     assert says["hazelcast/network/port/auto-increment"] == "false"
     assert says["hazelcast/network/join/multicast/enabled"] == "false"
     assert says["hazelcast/network/join/auto-detection/enabled"] == "false"
+    assert says["hazelcast/serialization/java-serialization-filter/defaults-disabled"] == "false"
     assert says["hazelcast/map/tenure.*/backup-count"] == "1"
     assert says["hazelcast/map/tenure.*/eviction/eviction-policy"] == "NONE"
     assert says["hazelcast/map/tenure.*/in-memory-format"] == "BINARY"
