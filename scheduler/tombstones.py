@@ -55,7 +55,8 @@ class Tombstones:
         """Forget those that were met. What can't be forgotten now is met again by the next sweep."""
         met, self._met = self._met, []
         met = [each for each in met if self._is_unused(each.id)]
-        if not met:
+        # A node of an older version that takes over forgets which generations were given: it keeps their tombstones.
+        if not met or not all(node.names for node in self.host.live_nodes()):
             return
         await self._journal(max(each.generation for each in met))
         limiter = trio.Semaphore(AT_ONCE_MAX)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec import Raw
 
+from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient, open_client
 from tenure.scheduler.cluster import MARKER, Cluster
 from tenure.scheduler.context import Context
@@ -141,6 +142,20 @@ async def test_what_is_not_journaled_is_not_forgotten(bench: Bench) -> None:
         assert zombie.over
         assert await bench.keys(Map.JOBS) == [b"a"]
         assert second.state.generations == 0
+
+
+async def test_while_a_node_of_an_older_version_lives_tombstones_stay(bench: Bench) -> None:
+    """It would not know of the generations that were given."""
+    nodes = [NodeInfo("older", 1)]
+    opened = await opened_by(bench)
+    opened.tenure.host.live_nodes = lambda: nodes
+    async with client_of(bench) as client:
+        await client.defining.schedule("short", "a", {})
+        await rest(2 * ENOUGH_S)
+        assert await bench.keys(Map.JOBS) == [b"a"]
+        nodes[:] = [NodeInfo("newer", 1, names=True)]
+        await rest(ENOUGH_S)
+        assert await bench.keys(Map.JOBS) == []
 
 
 @pytest.mark.parametrize("fault", [Fault.WEAK, Fault.APPLIED_UNKNOWN, Fault.LATE_UNKNOWN, Fault.REFUSED])
