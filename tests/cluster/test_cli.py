@@ -149,6 +149,7 @@ def test_the_doctor_finds_nothing_bad(capsys: pytest.CaptureFixture[str]) -> Non
     verdicts = {verdict["about"]: verdict["standard"] for verdict in run(capsys, "doctor")}
     assert "bad" not in verdicts.values()
     assert {"members", "acknowledgements", "data", "nodes", "owners", "writes"} <= verdicts.keys()
+    assert (verdicts["copies"], verdicts["clocks"]) == ("good", "good"), "members answer what they are asked"
 
 
 def test_the_members_without_a_node(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
