@@ -65,8 +65,9 @@ class Asking:
             if self.client.allegiance.is_lost():
                 raise _lost(partition, envelope.to) from backlogged
             why = told(backlogged.full)
+            when = "before this client was closed" if self._sending.closed else f"within {limit_s} s"
             raise NotDone(
-                f"the question to {envelope.to!r} could not be stored within {limit_s} s{why and ': '}{why}"
+                f"the question to {envelope.to!r} could not be stored {when}{why and ': '}{why}"
             ) from backlogged
         except ClusterReplaced as replaced:
             replaced.unstored = []  # a question that is asked again is another one
@@ -92,6 +93,8 @@ class Asking:
         if self.client.allegiance.is_lost():
             return _lost(partition, to)
         whose = _whose(partition, to)
+        if self._sending.closed:
+            return NotDone(f"no answer from {whose}, as this client was closed; its turn may still run")
         if partition in await self.client.directory.lost_partitions():
             return PartitionLost(
                 f"no answer from {whose}: partition {partition} is lost, as all copies of its data were; "

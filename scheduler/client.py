@@ -327,5 +327,6 @@ async def open_client(
             try:
                 yield client
             finally:
-                client.sending.closed = True
+                client.sending.close()
+                client.asking.give_up()
                 nursery.cancel_scope.cancel()

@@ -30,6 +30,8 @@ FORGOTTEN_AFTER_S = 60.0
 """A full job for which nobody has waited for so long. The next turn that sends to it finds out anew."""
 CHAIN_MAX = 16
 """Longer circles of jobs that wait for each other are not seen."""
+SILENT_S = 60.0
+"""Who does not answer for so long holds nobody back: its owner's version knows of none of this."""
 ROWS_MAX = 100
 """Rows in one message."""
 SAID_EVERY_S = 10.0
@@ -64,6 +66,8 @@ class _Full:
         self.trials = 0
         """So many turns may send to it all the same."""
         self.used_s, self.said_s = trio.current_time(), float("-inf")
+        self.asked_s = float("inf")
+        """Since when it has been asked without an answer."""
 
 
 class Credit:
@@ -144,18 +148,21 @@ class Credit:
                 if not self._asking:
                     self._asking = True
                     self.tenure.start(self._ask)
-            full.row = row
+            full.row, full.asked_s = row, float("inf")
             for id in row.chain:
                 if (live := full.parked.get(id)) is not None:
                     self.unpark(live)
         elif full is not None and row.trial:
-            full.trials = 1
+            full.trials, full.asked_s = 1, float("inf")
             for live in list(full.parked.values())[:1]:
                 self.unpark(live)
         elif full is not None:
-            for live in list(full.parked.values()):
-                self.unpark(live)
-            del self.full[row.job]
+            self._open(row.job)
+
+    def _open(self, job: str) -> None:
+        for live in list(self.full[job].parked.values()):
+            self.unpark(live)
+        del self.full[job]
 
     # -- asking -----------------------------------------------------------------------------------
 
@@ -168,8 +175,12 @@ class Credit:
             for id in [id for id, full in self.full.items() if not full.parked and full.used_s < long_ago_s]:
                 del self.full[id]
             by_partition: dict[int, list[str]] = {}
+            now_s = trio.current_time()
+            for id in [id for id, full in self.full.items() if now_s >= full.asked_s + SILENT_S]:
+                self._open(id)
             for id, full in self.full.items():
                 if full.parked:
+                    full.asked_s = min(full.asked_s, now_s)
                     by_partition.setdefault(self.host.partition_of(id), []).append(id)
             for partition, ids in by_partition.items():
                 for first in range(0, len(ids), ROWS_MAX):

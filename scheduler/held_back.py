@@ -10,8 +10,8 @@ What is held back was not sent, so for its lane it does not exist yet. Nobody bu
 memory. The owner's end is `holding`.
 """
 
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -74,7 +74,8 @@ class _Careful:
 class _Job:
     def __init__(self, partition: int, room: Room) -> None:
         self.partition, self.room = partition, room
-        self.messages: deque[Waiting] = deque()
+        self.messages: OrderedDict[int, Waiting] = OrderedDict()
+        """In their order, by their envelopes' identity."""
         self.used_s = trio.current_time()
 
     def why(self) -> str:
@@ -96,6 +97,8 @@ class HeldBack:
         """The jobs that take no more, as far as is known here."""
         self.careful: dict[int, _Careful] = {}
         """Partitions with too many dead letters."""
+        self._by_caller: dict[Ticket, dict[int, Waiting]] = {}
+        """The same messages: very many callers may give up at the same time."""
         self._asking: dict[int, trio.Event] = {}
         """Partitions that are asked; set to ask at once."""
 
@@ -108,7 +111,7 @@ class HeldBack:
         careful = self.careful.get(partition)
         if careful is None or id in careful.known:
             return False
-        self._hold_back(Room(id, full=True, why=careful.why))
+        self._hold_back(partition, [Room(id, full=True, why=careful.why)])
         return True
 
     def add(self, waiting: Waiting) -> None:
@@ -119,23 +122,32 @@ class HeldBack:
         job.used_s = trio.current_time()
         if not job.messages or (waiting.envelope.reply and job.room.state):
             self._ask_soon(job.partition)
-        job.messages.append(waiting)
+        self._keep(job, waiting)
 
-    def of(self, ticket: Ticket) -> Iterator[Waiting]:
+    def _keep(self, job: _Job, waiting: Waiting) -> None:
+        key = id(waiting.envelope)
+        job.messages[key] = self._by_caller.setdefault(waiting.ticket, {})[key] = waiting
+
+    def _let_go(self, job: _Job, waiting: Waiting) -> None:
+        key, its = id(waiting.envelope), self._by_caller[waiting.ticket]
+        del job.messages[key], its[key]
+        if not its:
+            del self._by_caller[waiting.ticket]
+
+    def of(self, ticket: Ticket) -> Iterable[Waiting]:
         """What is held back of this caller's."""
-        for job in self.by_job.values():
-            yield from (waiting for waiting in job.messages if waiting.ticket is ticket)
+        return self._by_caller.get(ticket, {}).values()
 
     def withdraw(self, ticket: Ticket) -> None:
         """Its caller has stopped waiting."""
-        for job in self.by_job.values():
-            if any(waiting.ticket is ticket for waiting in job.messages):
-                job.messages = deque(waiting for waiting in job.messages if waiting.ticket is not ticket)
+        for waiting in list(self.of(ticket)):
+            self._let_go(self.by_job[waiting.envelope.to], waiting)
 
     def why(self, ids: Collection[str], ticket: Ticket | None = None) -> dict[str, str]:
         """Of these jobs, and those of this caller's messages, the ones that take no more; and the reasons."""
-        held = {waiting.envelope.to for waiting in self.of(ticket)} if ticket is not None else set()
-        return {id: job.why() for id, job in self.by_job.items() if id in ids or id in held}
+        named = dict.fromkeys(waiting.envelope.to for waiting in self.of(ticket)) if ticket is not None else {}
+        named |= dict.fromkeys(sorted(ids))
+        return {id: job.why() for id in named if (job := self.by_job.get(id)) is not None}
 
     async def why_it_waits(self, partition: int, id: str) -> str:
         """For people: what its owner says of a job that does not answer, if it says so soon."""
@@ -155,6 +167,9 @@ class HeldBack:
             hint = msgspec.msgpack.decode(answer.body, type=Hint)
         except msgspec.DecodeError:
             return  # of a version that says something else
+        for partition in hint.letters:
+            if (careful := self.careful.get(partition)) is not None:
+                careful.known.clear()  # one of them is there no more, or we would not have been told
         self._heard(hint)
 
     def _heard(self, hint: Hint) -> bool:
@@ -162,11 +177,16 @@ class HeldBack:
         is_news = False
         for partition, why in hint.letters.items():
             self._be_careful(partition, why)
+        count = self.client.partition_count
+        by_partition: dict[int, list[Room]] = {}
+        for room in hint.room:
+            if room.full and room.job not in self.by_job:
+                by_partition.setdefault(partition_of(room.job, count), []).append(room)
+        for partition, rooms in by_partition.items():
+            self._hold_back(partition, rooms)
         for room in hint.room:
             job = self.by_job.get(room.job)
-            if room.full:
-                if job is None:
-                    job = self._hold_back(room)
+            if job is not None and room.full:
                 job.room = room
                 self._refuse_questions(job)
             elif job is not None:
@@ -174,34 +194,35 @@ class HeldBack:
                 is_news = True
         return is_news
 
-    def _hold_back(self, room: Room) -> _Job:
-        partition = partition_of(room.job, self.client.partition_count)
-        job = self.by_job[room.job] = _Job(partition, room)
-        job.messages.extend(self.sending.hold_back(partition, room.job))
+    def _hold_back(self, partition: int, rooms: list[Room]) -> None:
+        for room in rooms:
+            self.by_job[room.job] = _Job(partition, room)
+        for waiting in self.sending.hold_back(partition, {room.job for room in rooms}):
+            self._keep(self.by_job[waiting.envelope.to], waiting)
         if partition not in self._asking:
             self._asking[partition] = trio.Event()
             self._nursery.start_soon(self._ask, partition)
-        return job
 
     def _be_careful(self, partition: int, why: str) -> None:
         if not why:
             if self.careful.pop(partition, None) is not None:
                 self._ask_soon(partition)
-        elif (careful := self.careful.get(partition)) is not None:
-            careful.why = why
-        else:
-            self.careful[partition] = _Careful(why)
-            for id in self.sending.jobs_waiting(partition):
-                self.holds(partition, id)
+            return
+        careful = self.careful.setdefault(partition, _Careful(why))
+        careful.why = why
+        if not careful.known:
+            ids = [id for id in self.sending.jobs_waiting(partition) if id not in self.by_job]
+            if ids:
+                self._hold_back(partition, [Room(id, full=True, why=why) for id in ids])
 
     def _refuse_questions(self, job: _Job) -> None:
         """A job that runs nothing for now answers nothing: who asks is told, and the question is not sent."""
         room = job.room
-        if not room.state or not any(waiting.envelope.reply for waiting in job.messages):
+        if not room.state:
             return
-        questions = [waiting for waiting in job.messages if waiting.envelope.reply]
-        job.messages = deque(waiting for waiting in job.messages if not waiting.envelope.reply)
-        for envelope, ticket, _ in questions:
+        for waiting in [waiting for waiting in job.messages.values() if waiting.envelope.reply]:
+            self._let_go(job, waiting)
+            envelope, ticket, _ = waiting
             text = f"job {room.job!r} took no question, and nothing was done: {job.why()}"
             self.client.asking.refuse(envelope.reply, room.state, text)
             self.sending.settle(ticket)
@@ -211,7 +232,9 @@ class HeldBack:
         going: list[Waiting] = []
         size_bytes = 0
         while job.messages and (not going or (len(going) < room.room and size_bytes < room.room_bytes)):
-            going.append(waiting := job.messages.popleft())
+            waiting = next(iter(job.messages.values()))
+            self._let_go(job, waiting)
+            going.append(waiting)
             size_bytes += waiting.size_bytes
         if going:
             self.sending.let_go_on(job.partition, going)

@@ -39,6 +39,8 @@ LETTERS = ""
 BURIED_S = 30.0
 """A job whose messages became dead letters, of which there are too many, gets none for so long, and one at a time for
 as long again: they show whether it was mended."""
+TOLD_S = 60.0
+"""Who was told so long ago, and has not asked since, holds nothing back, or is gone."""
 AGAIN_S = 1.0
 """Who goes on sending to a full job after so long has not heard, and is told again."""
 _encode = msgspec.msgpack.Encoder().encode
@@ -57,7 +59,8 @@ class Holding:
         """Jobs that are full because their messages became dead letters, and until when. No time tells whether there is
         a job of an id that had none."""
         self._told_letters: dict[bytes, float] = {}
-        self._news: dict[bytes, dict[str, None]] = {}
+        self._news: dict[bytes, dict[str, int]] = {}
+        """Sender -> what to tell it of, and how many are told the same: they share the room."""
 
     # -- is it full? ------------------------------------------------------------------------------
 
@@ -66,7 +69,7 @@ class Holding:
         told, now_s = self.full.setdefault(id, {}), trio.current_time()
         if now_s >= told.get(sender, float("-inf")) + AGAIN_S:
             told[sender] = now_s
-            self._news.setdefault(sender, {})[id] = None
+            self._news.setdefault(sender, {})[id] = 1
 
     def is_over(self, live: Live, times: int = 1, times_bytes: int = 1) -> bool:
         """Does more wait for it than so many times the limits?"""
@@ -86,8 +89,9 @@ class Holding:
         return 2 * len(live.queue) < settings.mailbox_messages_max and 2 * live.mail_bytes < settings.mailbox_bytes_max
 
     def _opened(self, id: str) -> None:
-        for sender in self.full.pop(id):
-            self._news.setdefault(sender, {})[id] = None
+        told = self.full.pop(id)
+        for sender in told:
+            self._news.setdefault(sender, {})[id] = len(told)
         self.tenure.taking.let_go_on()
         self.tell()
 
@@ -122,7 +126,7 @@ class Holding:
         if is_unknown and not is_partition_sender(sender):
             if now_s >= self._told_letters.get(sender, float("-inf")) + AGAIN_S:
                 self._told_letters[sender] = now_s
-                self._news.setdefault(sender, {})[LETTERS] = None
+                self._news.setdefault(sender, {})[LETTERS] = 1
         else:
             self._buried[id] = float("inf") if is_unknown else now_s + BURIED_S
             self.filled(id, sender)
@@ -132,7 +136,7 @@ class Holding:
         """There is room for dead letters again."""
         self.letters_full = False
         for sender in self._told_letters:
-            self._news.setdefault(sender, {})[LETTERS] = None
+            self._news.setdefault(sender, {})[LETTERS] = 1
         self._told_letters.clear()
         self._open_buried(float("inf"))
         self.tenure.taking.let_go_on()
@@ -145,7 +149,11 @@ class Holding:
 
     def sweep(self) -> None:
         """From time to time: what was refused may have been mended."""
-        self._open_buried(trio.current_time() - BURIED_S)
+        now_s = trio.current_time()
+        self._open_buried(now_s - BURIED_S)
+        for told in (*self.full.values(), self._told_letters):
+            for sender in [sender for sender, at_s in told.items() if at_s < now_s - TOLD_S]:
+                del told[sender]
 
     def _is_on_trial(self, id: str) -> bool:
         return self._buried.get(id, float("inf")) <= trio.current_time()
@@ -165,16 +173,16 @@ class Holding:
         answers = []
         for sender, ids in news.items():
             if is_partition_sender(sender):
-                self._tell_partition(sending_partition(sender), list(ids))
+                self._tell_partition(sending_partition(sender), ids)
                 continue
-            hint: dict[str, Any] = {"room": [self._row(id) for id in ids if id != LETTERS]}
+            hint: dict[str, Any] = {"room": [self._row(id, shares=n) for id, n in ids.items() if id != LETTERS]}
             if LETTERS in ids:
                 hint["letters"] = {self.tenure.partition: self._why_letters()}
             answers.append((sender, Answer(HINT, True, Raw(_encode(hint)))))
         self.tenure.courier.send([], answers)
 
-    def _tell_partition(self, partition: int, ids: list[str]) -> None:
-        credit = self.tenure.credit
+    def _tell_partition(self, partition: int, news: dict[str, int]) -> None:
+        credit, ids = self.tenure.credit, list(news)
         if partition >= self.tenure.host.grid.partition_count:
             return  # whoever wrote that slot is no partition of ours
         for first in range(0, len(ids), ROWS_MAX):
@@ -188,7 +196,7 @@ class Holding:
             self.full[id] = {}  # by a new owner, who had not told anybody yet
         if id in self.full:
             self.full[id][sender] = trio.current_time()
-        self._news.setdefault(sender, {})[id] = None
+        self._news.setdefault(sender, {})[id] = 1
 
     def has_news(self) -> bool:
         """Is there something to tell?"""
@@ -199,16 +207,19 @@ class Holding:
         live = self.tenure.lives.of(id)
         if self.letters_full and not live.exists():
             return self._row(id, live) | {"full": True, "why": self._why_letters()}
+        shares = 1
         if self.is_over(live) or id in self.full:
-            self.full.setdefault(id, {})[sender] = trio.current_time()
+            told = self.full.setdefault(id, {})
+            told[sender] = trio.current_time()
+            shares = len(told)
             self.settled(live)
         self.tenure.lives.ready(live)  # to be forgotten, if it has nothing to do
-        return self._row(id, live)
+        return self._row(id, live, shares)
 
     def letters(self, sender: bytes) -> str:
         """Why this client must ask before it sends to who may not be there; empty: it need not."""
         if self.letters_full:
-            self._told_letters[sender] = trio.current_time()
+            self._told_letters[sender] = trio.current_time() - AGAIN_S  # what it now takes for known may yet go
         return self._why_letters()
 
     def _why_letters(self) -> str:
@@ -220,9 +231,9 @@ class Holding:
             f"({letters.count}, {letters.size_bytes} bytes)"
         )
 
-    def _row(self, id: str, live: Live | None = None) -> dict[str, Any]:
+    def _row(self, id: str, live: Live | None = None, shares: int = 1) -> dict[str, Any]:
         live = live or self.tenure.lives.by_id.get(id) or Live(id)
-        settings, senders = self.settings, max(1, len(self.full.get(id, ())))
+        settings, senders = self.settings, max(shares, len(self.full.get(id, ())))
         slow = "it is slower than what comes in"
         if live.failure is not None and live.failure.retry_ms:
             slow = f"its first turn has failed, and is tried again: {live.failure.error}"

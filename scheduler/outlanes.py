@@ -60,9 +60,9 @@ class Waiting(NamedTuple):
     size_bytes: int
 
 
-def is_for(envelope: Envelope, job: str) -> bool:
-    """Is this a message that would wait in the job's mailbox?"""
-    return envelope.to == job and envelope.kind == Kind.MESSAGE
+def is_for(envelope: Envelope, jobs: set[str]) -> bool:
+    """Is this a message that would wait in the mailbox of one of these?"""
+    return envelope.to in jobs and envelope.kind == Kind.MESSAGE
 
 
 class OutLane:
@@ -179,12 +179,12 @@ class OutLane:
         self.waiting.append(waiting)
         self.waiting_bytes += waiting.size_bytes
 
-    def take_out(self, job: str) -> list[Waiting]:
-        """What waits for a job that takes no more. What is frozen stays: it may be stored."""
-        held = [waiting for waiting in self.waiting if is_for(waiting.envelope, job)]
+    def take_out(self, jobs: set[str]) -> list[Waiting]:
+        """What waits for jobs that take no more. What is frozen stays: it may be stored."""
+        held = [waiting for waiting in self.waiting if is_for(waiting.envelope, jobs)]
         if held:
             self._free(sum(waiting.size_bytes for waiting in held))
-            self.waiting = deque(waiting for waiting in self.waiting if not is_for(waiting.envelope, job))
+            self.waiting = deque(waiting for waiting in self.waiting if not is_for(waiting.envelope, jobs))
         return held
 
     def withdraw(self, ticket: Ticket) -> None:

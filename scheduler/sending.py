@@ -52,6 +52,11 @@ class Sending:
         for patience in self._patience:
             patience.cancel()
 
+    def close(self) -> None:
+        """Send nothing more: nobody need wait for it."""
+        self.closed = True
+        self.let_go()
+
     def refuse(self, reason: UnreadableFormat) -> None:
         """Send nothing more, and let go of those who wait for it."""
         self.refused = reason
@@ -86,8 +91,9 @@ class Sending:
         if self.allegiance.replaced:
             raise ClusterReplaced(self.allegiance.replaced, unstored)
         why = self.allegiance.why_not or told(full) or "the cluster does not keep up, or does not answer"
+        when = "as this client was closed" if self.closed else f"after {limit_s} s"
         raise Backlogged(
-            f"{len(unstored)} of {len(pairs)} messages are not known to be stored after {limit_s} s: {why}",
+            f"{len(unstored)} of {len(pairs)} messages are not known to be stored {when}: {why}",
             unstored,
             full,
         )
@@ -139,12 +145,12 @@ class Sending:
         lane = self._lanes[partition] = OutLane(self.sender, self.settings, self.formats.encode)
         return lane
 
-    def hold_back(self, partition: int, job: str) -> list[Waiting]:
-        """Take out what waits for a job that takes no more."""
+    def hold_back(self, partition: int, jobs: set[str]) -> list[Waiting]:
+        """Take out what waits for jobs that take no more."""
         lane = self._lanes.get(partition)
         if lane is None:
             return []
-        held = lane.take_out(job)
+        held = lane.take_out(jobs)
         self._make_room(lane)
         return held
 

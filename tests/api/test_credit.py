@@ -7,7 +7,7 @@ import pytest
 import trio
 
 import tenure
-from tenure.scheduler.holding import HARD
+from tenure.scheduler.holding import HARD, Holding
 from tenure.testing import Cluster
 
 MAX = 20
@@ -218,3 +218,23 @@ async def test_a_job_that_sends_to_nobody_waits_when_there_are_too_many_dead_let
         await client.schedule(Sink, id="nobody")
         await trio.sleep(20)
         assert (await client.state("nobody")).seen == list(range(count, 100))
+
+
+async def test_an_owner_that_never_answers_keeps_nobody_waiting(
+    client: tenure.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is of an older version: amid an upgrade, what has waited for room may come to it."""
+    await client.schedule(Sink, id="sink")
+    await client.schedule(Source, id="source", to="sink")
+    await client.pause("sink")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(feed, client, "source", 60)
+        await trio.sleep(10)
+        assert (await client.describe("source"))["stuck"]
+        monkeypatch.setattr(Holding, "tell", lambda self: None)
+        monkeypatch.setattr(Holding, "has_news", lambda self: False)
+        await client.resume("sink")
+        await trio.sleep(100)
+        assert (await client.describe("source"))["stuck"] == ""
+    await trio.sleep(5)
+    assert (await client.state("sink")).seen == list(range(60))

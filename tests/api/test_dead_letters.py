@@ -193,3 +193,28 @@ async def test_what_is_no_pair_is_refused(client: tenure.Client) -> None:
             await client.publish_many(wrong)  # type: ignore[arg-type]
     await trio.sleep(1)
     assert await client.dead_letters() == []
+
+
+async def test_a_job_that_is_removed_while_there_are_too_many_dead_letters_stops_no_lane(client: tenure.Client) -> None:
+    """Its client had asked about it, and been told that it is there."""
+    good = beside(NOBODY)
+    gone = next(id for n in range(1000) if partition_of(id := f"g{n}", PARTITIONS) == partition_of(good, PARTITIONS))
+    for id in (good, gone):
+        await client.schedule(Int, id=id)
+    await fill(client, NOBODY)
+    for id in (good, gone):
+        await client.publish(id, 1, timeout_s=5)
+    await client.unschedule(gone, timeout_s=10)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(flood, client, gone)
+        await trio.sleep(5)
+        for _ in range(10):
+            await client.publish(good, 1, timeout_s=5)
+        assert await client.ask(good, 0, timeout_s=5) == 11
+        assert len(await client.dead_letters()) < 200
+        nursery.cancel_scope.cancel()
+
+
+async def flood(client: tenure.Client, id: str) -> None:
+    for _ in range(2000):
+        await client.publish_many([(id, 1)] * 10, timeout_s=1000)

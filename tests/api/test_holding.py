@@ -1,6 +1,9 @@
 """A job that takes no more: what is for it is held back at its senders, and nobody else waits."""
 
+import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,10 +12,12 @@ import trio
 import tenure
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.commands import OPERATIONS
+from tenure.scheduler.held_back import HeldBack
 from tenure.scheduler.holding import Holding
 from tenure.scheduler.keys import partition_of
 from tenure.scheduler.sending import Sending
 from tenure.testing import Cluster
+from tests.api.test_formats import backend_of
 
 PARTITIONS = 4
 SETTINGS = tenure.NodeSettings(mailbox_messages_max=20, mailbox_bytes_max=20_000, group_messages_max=10)
@@ -346,3 +351,102 @@ async def test_who_gets_no_answer_is_told_what_the_job_is_at(client: tenure.Clie
     await client.publish("s", 1)
     with pytest.raises(tenure.NotDone, match="may still run: its first turn has failed, and is tried again: Value"):
         await client.ask("s", 1, timeout_s=5)
+
+
+# -- what would be without bound ------------------------------------------------------------------
+
+
+async def test_who_waits_when_the_client_is_closed_is_told_at_once(cluster: Cluster) -> None:
+    told: list[BaseException] = []
+
+    async def call(call: Any, *arguments: Any) -> None:
+        try:
+            await call(*arguments, timeout_s=100_000)
+        except tenure.TenureError as error:
+            told.append(error)
+
+    async with trio.open_nursery() as nursery:
+        async with cluster.client() as client:
+            await client.schedule(Sum, id="asleep")
+            await client.schedule(Slow, id="slow")
+            await client.pause("asleep")
+            await fill(client, "asleep")
+            nursery.start_soon(call, client.publish_many, [("asleep", 1), ("slow", 2)])
+            nursery.start_soon(call, client.ask, "slow", 3)
+            await trio.sleep(0.005)
+        began_s = trio.current_time()
+    assert trio.current_time() - began_s < 1
+    by_type = {type(error): error for error in told}
+    backlogged, not_done = by_type[tenure.Backlogged], by_type[tenure.NotDone]
+    assert isinstance(backlogged, tenure.Backlogged)
+    assert ("asleep", 1) in backlogged.unstored
+    assert "as this client was closed: job 'asleep' takes no more for now" in str(backlogged)
+    assert "client was closed" in str(not_done)
+
+
+async def test_very_many_callers_who_give_up_cost_no_more_each_than_few(client: tenure.Client) -> None:
+    await client.schedule(Sum, id="asleep")
+    await client.pause("asleep")
+    await fill(client, "asleep")
+    lines = 0
+
+    def count(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return count
+
+    async def give_up() -> None:
+        with pytest.raises(tenure.Backlogged):
+            await client.publish("asleep", 1, timeout_s=5)
+
+    def held_back_alone(frame: Any, event: str, argument: Any) -> Any:
+        return count if frame.f_code.co_filename.endswith("held_back.py") else None
+
+    async def many(callers: int) -> int:
+        nonlocal lines
+        lines, before = 0, sys.gettrace()
+        sys.settrace(held_back_alone)
+        try:
+            async with trio.open_nursery() as nursery:
+                for _ in range(callers):
+                    nursery.start_soon(give_up)
+        finally:
+            sys.settrace(before)
+        return lines
+
+    few = await many(50)
+    assert await many(400) < 2 * 8 * few
+
+
+async def test_senders_share_the_room_and_those_that_are_gone_are_forgotten(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooms: list[int] = []
+    let_go_on = HeldBack._let_go_on
+
+    def note(self: HeldBack, job: Any, room: Any) -> None:
+        rooms.append(room.room)
+        let_go_on(self, job, room)
+
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(cluster.client()) for _ in range(5)]
+        await clients[0].schedule(Slow, id="slow")
+        await clients[0].pause("slow")
+        for client in clients:
+            await fill(client, "slow")
+        async with trio.open_nursery() as nursery:
+            for client in clients:
+                nursery.start_soon(partial(client.publish_many, [("slow", 1)] * 100, timeout_s=1000))
+            await trio.sleep(5)
+            monkeypatch.setattr(HeldBack, "_let_go_on", note)
+            await clients[0].resume("slow")
+        assert sum(rooms[:5]) <= 20
+        await clients[0].pause("slow")
+        for client in clients:
+            await fill(client, "slow")
+        partition, nodes = partition_of("slow", PARTITIONS), [ours.node for ours in backend_of(cluster)._nodes.values()]
+        [full] = [node.tenures[partition].holding.full["slow"] for node in nodes if partition in node.tenures]
+        assert len(full) == 5
+        with pytest.raises(tenure.Backlogged):
+            await clients[0].publish("slow", 1, timeout_s=300)
+        assert len(full) == 1
