@@ -20,7 +20,7 @@ from msgspec import Raw
 from tenure.scheduler.credit import ROWS_MAX
 from tenure.scheduler.keys import is_partition_sender, sending_partition
 from tenure.scheduler.live import Live
-from tenure.scheduler.wire import Answer, Batch, Kind, Status
+from tenure.scheduler.wire import Answer, Batch, Envelope, Kind, Status
 
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
@@ -30,6 +30,8 @@ __all__ = ["FLOOD_BYTES", "HARD", "HARD_BYTES", "HINT", "Holding"]
 HARD, HARD_BYTES = 64, 8
 """So many times its limits, in number and in bytes, may a mailbox hold of what was on its way when its senders were
 told. A client may have 64 slots of 2,048 messages on their way, and half a MiB in each."""
+HARD_IDS = 2
+"""So many times as many ids as it should may a partition remember of what was on its way."""
 FLOOD_BYTES = 64
 """The same for what comes by partitions' lanes, if the job runs."""
 HINT = 0
@@ -58,6 +60,8 @@ class Holding:
         self._buried: dict[str, float] = {}
         """Jobs that are full because their messages became dead letters, and until when. No time tells whether there is
         a job of an id that had none."""
+        self._by_ids: set[str] = set()
+        """Jobs that are full because their messages have ids, of which the partition remembers too many."""
         self._told_letters: dict[bytes, float] = {}
         self._news: dict[bytes, dict[str, int]] = {}
         """Sender -> what to tell it of, and how many are told the same: they share the room."""
@@ -81,8 +85,11 @@ class Holding:
 
     def settled(self, live: Live) -> None:
         """This job has nothing to do for now: is there room again?"""
-        if live.id in self.full and self._is_half_empty(live) and live.id not in self._buried:
+        if live.id in self.full and self._is_half_empty(live) and not self._is_full_otherwise(live.id):
             self._opened(live.id)
+
+    def _is_full_otherwise(self, id: str) -> bool:
+        return id in self._buried or id in self._by_ids
 
     def _is_half_empty(self, live: Live) -> bool:
         settings = self.settings
@@ -99,7 +106,8 @@ class Holding:
         """Must a client's lane stop before this batch? Not for commands: they may be what a job needs to go on."""
         by_id, times = self.tenure.lives.by_id, (HARD, HARD_BYTES) if batch.holds_back else (1, 1)
         letters = self.letters_full and self.tenure.dead_letters.is_over(*times)
-        ids_full = self.tenure.remembering.is_full
+        remembering = self.tenure.remembering
+        ids_full = remembering.is_full and (not batch.holds_back or remembering.is_over(HARD_IDS))
         for envelope in batch.envelopes:
             if envelope.kind != Kind.MESSAGE:
                 continue
@@ -116,6 +124,21 @@ class Holding:
     def _is_known(self, id: str) -> bool:
         live = self.tenure.lives.by_id.get(id)
         return live.exists() if live is not None else id in self.tenure.state.jobs
+
+    # -- remembered ids ---------------------------------------------------------------------------
+
+    def ids_filled(self, id: str, envelope: Envelope) -> None:
+        """A message has an id, and too many are remembered: its client is told."""
+        if not envelope.topic and not is_partition_sender(sender := envelope.slot[:8]):
+            self._by_ids.add(id)
+            self.filled(id, sender)
+
+    def ids_thin(self) -> None:
+        """There is room for ids again."""
+        by_ids, self._by_ids = self._by_ids, set()
+        for id in sorted(by_ids):
+            self.settled(self.tenure.lives.by_id.get(id) or Live(id))
+        self.tenure.taking.let_go_on()
 
     # -- dead letters -----------------------------------------------------------------------------
 
@@ -162,8 +185,7 @@ class Holding:
         over = [id for id, end_s in self._buried.items() if end_s <= until_s and only in ("", id)]
         for id in over:
             del self._buried[id]
-            if id in self.full and self._is_half_empty(self.tenure.lives.by_id.get(id) or Live(id)):
-                self._opened(id)
+            self.settled(self.tenure.lives.by_id.get(id) or Live(id))
 
     # -- what is said of it -----------------------------------------------------------------------
 
@@ -187,7 +209,14 @@ class Holding:
             return  # whoever wrote that slot is no partition of ours
         for first in range(0, len(ids), ROWS_MAX):
             rows = [self._row(id) | {"chain": credit.chain(id)} for id in ids[first : first + ROWS_MAX]]
+            for row in rows:
+                row["full"] &= not self._is_for_clients_alone(row["job"])
             credit.send(partition, _encode({"room": rows}))
+
+    def _is_for_clients_alone(self, id: str) -> bool:
+        """Is it full only for the ids of its messages? What jobs send is remembered in any case."""
+        live = self.tenure.lives.by_id.get(id) or Live(id)
+        return id in self._by_ids and id not in self._buried and self._is_half_empty(live)
 
     def asked(self, id: str, sender: bytes) -> None:
         """A partition asks whether this job takes messages again. To be followed by `tell`."""
@@ -241,6 +270,8 @@ class Holding:
             slow = f"it {live.stuck}"
         elif id in self._buried:
             slow = f"its messages become dead letters, of which partition {self.tenure.partition} has too many"
+        elif id in self._by_ids:
+            slow = f"its messages have ids, and {self.tenure.remembering.said()}"
         state, why = self.refusal(live) or ("", slow)
         is_on_trial = self._is_on_trial(id)
         return {

@@ -281,6 +281,8 @@ class Taking:
                     return None
                 if not envelope.topic:
                     self.holding.filled(live.id, envelope.slot[:8])
+            if envelope.id and self.tenure.remembering.is_full:
+                self.holding.ids_filled(live.id, envelope)
             self.lives.readied[live.id] = live
             self.turns.draft.uncarried[live.id] = live
         elif kind == Kind.STATE:

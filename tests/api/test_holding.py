@@ -1,5 +1,6 @@
 """A job that takes no more: what is for it is held back at its senders, and nobody else waits."""
 
+import re
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
@@ -450,3 +451,61 @@ async def test_senders_share_the_room_and_those_that_are_gone_are_forgotten(
         with pytest.raises(tenure.Backlogged):
             await clients[0].publish("slow", 1, timeout_s=300)
         assert len(full) == 1
+
+
+@tenure.job("holding-remembering", remember_s=100)
+class Remembering(tenure.Job):
+    """Remembers ids for a while."""
+
+    seen: list[int] = []
+
+    def on_message(self, ctx: tenure.Context, message: int) -> int:
+        self.seen.append(message)
+        return message
+
+
+async def test_too_many_ids_hold_up_only_the_jobs_that_are_sent_them(in_virtual_time: None) -> None:
+    settings = tenure.NodeSettings(remembered_max=20, group_messages_max=10)
+    async with Cluster(nodes=2, members=2, partitions=PARTITIONS, settings=settings) as cluster:
+        async with cluster.client() as client, cluster.client() as other:
+            good, source = [id for id, _ in zip(neighbours_of("ids"), range(2), strict=False)]
+            await client.schedule(Remembering, id="ids")
+            await client.schedule(Remembering, id=good)
+            stored = 0
+            why: dict[str, str] = {}
+            while not why:
+                try:
+                    await client.publish("ids", stored, id=f"id{stored}", timeout_s=5)
+                    stored += 1
+                except tenure.Backlogged as backlogged:
+                    why = dict(backlogged.full)
+            assert why.keys() == {"ids"}
+            assert re.match(r"its messages have ids, and partition \d remembers 2\d ids", why["ids"])
+            assert 20 <= stored <= 40
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(publish_with_ids, client, stored)
+                await trio.sleep(1)
+                for n in range(20):
+                    await client.publish(good, n, timeout_s=1)
+                assert await client.ask(good, 20, timeout_s=1) == 20
+                assert (await client.describe("ids", timeout_s=1))["waiting"] == 0
+                await other.schedule(Sender, id=source, to="ids", timeout_s=5)
+                await trio.sleep(20)
+                assert (await client.state("ids")).seen == [*range(stored), -1], "jobs that send do not wait for it"
+                await trio.sleep(300)
+            assert (await client.state("ids")).seen == [*range(stored), -1, *range(stored, stored + 10)]
+
+
+async def publish_with_ids(client: tenure.Client, first: int) -> None:
+    for n in range(first, first + 10):
+        await client.publish("ids", n, id=f"id{n}", timeout_s=10_000)
+
+
+@tenure.job("holding-sender")
+class Sender(tenure.Job):
+    """Sends as it starts."""
+
+    to: str
+
+    def on_start(self, ctx: tenure.Context) -> None:
+        ctx.send(self.to, -1, id="of-a-job")
