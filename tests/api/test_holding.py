@@ -237,6 +237,24 @@ async def test_an_owner_of_an_older_version_gets_it_all_and_does_not_read_on(
     assert (await client.state("asleep")).seen == list(range(300))
 
 
+async def test_an_owner_that_answers_something_else_ends_no_client(
+    client: tenure.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def otherwise(tenure: Any, envelope: Any, arguments: Any) -> None:
+        tenure.turns.draft.answer_value(envelope, {"room": "enough"})
+
+    await client.schedule(Sum, id="asleep")
+    await client.pause("asleep")
+    with monkeypatch.context() as patch:
+        patch.setitem(OPERATIONS, "room", otherwise)
+        stored = await fill(client, "asleep")
+        with pytest.raises(tenure.Backlogged):
+            await client.publish("asleep", 1, timeout_s=10)
+    await client.resume("asleep")
+    await client.publish("asleep", len(stored), timeout_s=10)
+    assert (await client.state("asleep")).seen == [*stored, len(stored)]
+
+
 async def sending_of(client: GridClient) -> Sending:
     return client.sending
 
