@@ -32,6 +32,8 @@ SHOWN_BYTES_MAX = 2**18
 """Of a state, a message or an activity's words, no more is shown by the way: who wants it asks for it."""
 _decode = msgspec.msgpack.Decoder().decode
 _encode = msgspec.msgpack.Encoder().encode
+LEFT = "the rest"
+"""What a command leaves that goes on with whatever there still is."""
 Arguments = dict[str, Any]
 
 
@@ -58,9 +60,10 @@ def run(tenure: "Tenure", envelope: Envelope, after: str = "", count: int = 0) -
         tenure.turns.draft.answer(envelope, known[1])
         return None
     try:
-        if operation is _exhume:
-            if (left := _exhume(tenure, envelope, arguments, count)) is not None:
-                return left
+        if operation in (_exhume, _purge, _end):
+            if (left := operation(tenure, envelope, arguments, count)) is not None:
+                tenure.want_commit()
+                return left  # type: ignore[no-any-return]
         else:
             operation(tenure, envelope, arguments)
         if once:
@@ -170,20 +173,30 @@ def _cancel(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     tenure.turns.draft.answer_value(envelope, running or ended > 0)
 
 
-def _purge(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+def _purge(tenure: "Tenure", envelope: Envelope, arguments: Arguments, count: int) -> tuple[str, int] | None:
     """Drop the messages that wait for a job, but for the turn that runs. Tells how many there were."""
     live = _existing(tenure, envelope)
-    if live is not None:
-        count = tenure.purging.purge(live, "Purged", f"what waited for job {live.id!r} was dropped")
-        tenure.turns.draft.answer_value(envelope, count)
+    if live is None:
+        return None
+    dropped, is_left = tenure.purging.purge(live, "Purged", f"what waited for job {live.id!r} was dropped")
+    count += dropped
+    if is_left:
+        return LEFT, count
+    tenure.turns.draft.answer_value(envelope, count)
+    return None
 
 
-def _end(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
+def _end(tenure: "Tenure", envelope: Envelope, arguments: Arguments, count: int) -> tuple[str, int] | None:
     """A job that is being removed is to be gone. Tells how many messages were dropped."""
-    live = tenure.lives.of(envelope.to)
-    ends = live.exists() and live.status == Status.STOPPING
-    tenure.turns.draft.answer_value(envelope, tenure.purging.end(live) if ends else 0)
+    live, is_left = tenure.lives.of(envelope.to), False
+    if live.exists() and live.status == Status.STOPPING:
+        dropped, is_left = tenure.purging.end(live)
+        count += dropped
     tenure.lives.ready(live)
+    if is_left:
+        return LEFT, count
+    tenure.turns.draft.answer_value(envelope, count)
+    return None
 
 
 def _room(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
@@ -442,7 +455,6 @@ def _exhume(tenure: "Tenure", envelope: Envelope, arguments: Arguments, count: i
     dead_letters, done = tenure.dead_letters, 0
     for n in arguments.get("letters", []):
         if done and tenure.taking.must_end():
-            tenure.want_commit()
             return str(n), count
         if (letter := dead_letters.take_out(n)) is None:
             continue

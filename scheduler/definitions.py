@@ -308,10 +308,10 @@ class Definitions:
         )
         self.tenure.lives.adopt(live, record)
         self._check_parameters(live, definition)
-        self.tenure.lives.put_first(live, Envelope(live.id, kind=Kind.START, origin=self.host.origin()))
         # What was sent is for this generation too; what happened to the one before is not.
-        start, *left = live.queue
-        live.queue = deque([start, *(envelope for envelope in left if envelope.kind in (Kind.MESSAGE, Kind.STATE))])
+        others = [envelope for envelope in live.queue if envelope.kind not in (Kind.MESSAGE, Kind.STATE)]
+        self.tenure.lives.take_out(live, others)
+        self.tenure.lives.put_first(live, Envelope(live.id, kind=Kind.START, origin=self.host.origin()))
         draft = self.tenure.turns.draft
         draft.changed[live.id] = draft.uncarried[live.id] = live
         draft.wanted = True

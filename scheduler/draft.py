@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Begun", "Draft", "slots_of"]
 
 SLOT_BYTES_MAX = 512 * 1024
+EDIT_BYTES = 20
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -62,6 +63,10 @@ class Draft:
         """job -> how many entries of its committed mailbox are done"""
         self.recounted: dict[str, Live] = {}
         """Jobs whose mailbox entries have new attempt counts."""
+        self.uncounted: dict[str, int] = {}
+        """Of these: up to where their counts may have been taken back."""
+        self.edited: list[tuple[str, int, int, Envelope | None]] = []
+        """See `Record`."""
         self.sends: dict[int, list[Envelope]] = {}
         self.answers: list[tuple[bytes, Answer]] = []
         self.remembered: dict[tuple[str, str], tuple[int, Answer | None]] = {}
@@ -78,6 +83,29 @@ class Draft:
         self.wanted = False
         """Is there anything here that must be committed?"""
         self.committed = trio.Event()
+
+    def put_in(self, live: "Live", place: int, envelope: Envelope) -> None:
+        """At this place of its queue, in the midst of what is carried."""
+        self.edited.append((live.id, self.done.get(live.id, 0) + place, 0, envelope))
+        live.carried += 1
+        live.mail_bytes += len(envelope.body)
+        self.other_bytes += len(live.id) + EDIT_BYTES
+        if live.id in self.uncounted:
+            self.uncounted[live.id] += 1
+
+    def take_out(self, live: "Live", place: int, envelopes: list[Envelope]) -> None:
+        """So many that follow each other in its queue, and are carried."""
+        self.edited.append((live.id, self.done.get(live.id, 0) + place, len(envelopes), None))
+        live.carried -= len(envelopes)
+        live.mail_bytes -= sum(len(envelope.body) for envelope in envelopes)
+        self.other_bytes += len(live.id) + EDIT_BYTES
+
+    def uncount(self, live: "Live", keep: int) -> None:
+        """Take back attempts that were counted ahead, but for the first so many, also in what is committed."""
+        if live.precounted > keep:
+            self.uncounted[live.id] = max(self.uncounted.get(live.id, 0), live.precounted)
+            self.recounted[live.id] = live
+            live.uncount(keep)
 
     def take(self, sender: bytes, lane: int, n: int) -> None:
         """This sender's lane is taken up to here."""
@@ -123,7 +151,7 @@ class Draft:
         record.jobs = {id: live.record() for id, live in self.changed.items()}
         record.gone = list(self.gone)
         record.cursors, record.forgotten, record.watermark = self.cursors, list(self.forgotten), self.watermark
-        record.unmailed = self.done
+        record.unmailed, record.edited = self.done, self.edited
         for id, live in self.uncarried.items():
             if len(live.queue) > live.carried:
                 record.mailed[id] = mail = list(islice(live.queue, live.carried, None))
@@ -131,7 +159,7 @@ class Draft:
                 live.carried = len(live.queue)
         for id, live in self.recounted.items():
             if live.carried:
-                record.attempted[id] = _attempts(live)
+                record.attempted[id] = _attempts(live, self.uncounted.get(id, 1))
         if self.sends:
             record.outbox = _numbered(self.sends, state, encode)
         record.answers, record.buried, record.exhumed = self.answers, self.buried, self.exhumed
@@ -143,11 +171,12 @@ class Draft:
         return record
 
 
-def _attempts(live: "Live") -> list[int]:
+def _attempts(live: "Live", least: int) -> list[int]:
+    """At so many at least; what follows behind the last of these has none, and had none."""
     counts = [envelope.attempts for envelope in live.queue]
-    while counts and not counts[-1]:
+    while len(counts) > least and not counts[-1]:
         counts.pop()
-    return counts or [0]
+    return counts
 
 
 def _numbered(

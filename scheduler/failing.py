@@ -63,7 +63,7 @@ class Failing:
             self._reject(live, envelope, refusal)
             return
         if live.precounted:
-            live.uncount(1)  # those behind it were not tried
+            self.turns.draft.uncount(live, 1)  # those behind it were not tried
             live.precounted = 0
         else:
             envelope.attempts += 1

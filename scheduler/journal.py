@@ -306,7 +306,7 @@ class Journal:
 
     async def _append(self, record: Record) -> bool:
         stored = self.encode(record)
-        if record.begun:
+        if record.begun or record.edited:
             stored = marked(stored)
         if not await self.write_once(Map.JOURNAL, journal_key(self.slot), stored):
             return False

@@ -4,10 +4,11 @@ record (committed) ──of──► Live: its queue, its object, what its turns
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tenure.scheduler.assignment import PICKLED
-from tenure.scheduler.budget import envelope_bytes
+from tenure.scheduler.budget import ENVELOPE_BYTES, envelope_bytes
 from tenure.scheduler.errors import Undecodable
 from tenure.scheduler.live import Live
 from tenure.scheduler.turnid import step_turn
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
 
 __all__ = ["Lives"]
+
+REWRITTEN_BYTES_MAX = 2**18
+"""A mailbox that is no larger is written anew when something is put into its midst, or taken out of it."""
 
 
 class Lives:
@@ -82,29 +86,65 @@ class Lives:
 
     def put_first(self, live: Live, envelope: Envelope) -> None:
         """Ahead of all that waits, but behind the turn that runs."""
-        self._write_anew(live)
-        live.queue.insert(1 if live.running else 0, envelope)
+        self.put_in(live, 1 if live.running else 0, envelope)
+
+    def put_in(self, live: Live, place: int, envelope: Envelope) -> None:
+        """At this place of its queue."""
+        draft = self.tenure.turns.draft
+        draft.uncount(live, 1 if live.running else 0)
+        draft.other_bytes += envelope_bytes(envelope)
+        draft.uncarried[live.id] = live
+        if place < live.carried:
+            if self._is_small(live):
+                self._write_anew(live)
+            else:
+                draft.put_in(live, place, envelope)
+        live.queue.insert(place, envelope)
 
     def take_out(self, live: Live, unwanted: list[Envelope]) -> None:
         """These do not wait any more. None of them is the turn that runs."""
+        if not unwanted:
+            return
         gone = {id(envelope) for envelope in unwanted}
-        self._write_anew(live)
+        draft = self.tenure.turns.draft
+        draft.uncount(live, 1 if live.running else 0)
+        if self._is_small(live):
+            self._write_anew(live)
+        else:
+            self._edit_out(live, gone)
         kept = [envelope for envelope in live.queue if id(envelope) not in gone]
         live.queue.clear()
         live.queue.extend(kept)
-        draft = self.tenure.turns.draft
         if any(step[0] == live.id for step in draft.steps):
             over = {step_turn(live.id, live.generation, envelope) for envelope in unwanted}
             draft.steps = [step for step in draft.steps if step[0] != live.id or step[1] not in over]
 
+    def _is_small(self, live: Live) -> bool:
+        """Can all of its mailbox be written once more? Then older versions understand what is done to it."""
+        if live.mail_bytes + live.carried * ENVELOPE_BYTES > REWRITTEN_BYTES_MAX:
+            return False
+        return sum(map(len, self.state.steps.get(live.id, {}).values())) <= REWRITTEN_BYTES_MAX
+
     def _write_anew(self, live: Live) -> None:
-        """The mailbox only grows at its end: whatever else is done to it, all of it is carried again."""
+        """To older versions a mailbox only grows at its end: what else is done to it, all of it is carried again."""
         draft = self.tenure.turns.draft
         if live.carried:
             draft.done[live.id] = draft.done.get(live.id, 0) + live.carried
             steps = self.state.steps.get(live.id, {})  # they would go with the mailbox
             draft.steps[:0] = [(live.id, turn, name, result) for (turn, name), result in steps.items()]
             draft.other_bytes += sum(map(len, steps.values())) + sum(map(envelope_bytes, live.queue))
-        live.uncount(1 if live.running else 0)
         live.carried = live.mail_bytes = 0
         draft.uncarried[live.id] = live
+
+    def _edit_out(self, live: Live, gone: set[int]) -> None:
+        place, run = 0, list[Envelope]()
+        for envelope in list(islice(live.queue, live.carried)):
+            if id(envelope) in gone:
+                run.append(envelope)
+                continue
+            if run:
+                self.tenure.turns.draft.take_out(live, place, run)
+                run = []
+            place += 1
+        if run:
+            self.tenure.turns.draft.take_out(live, place, run)

@@ -5,7 +5,10 @@ back for: who asks for this has decided that nobody wants these messages. The on
 kept as a dead letter, so that it can be looked at.
 """
 
+from itertools import islice
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tenure.scheduler.live import Live
 from tenure.scheduler.wire import Envelope, Kind, Status
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NOW", "Purging"]
 
+DROPPED_A_LOOK = 1024
+"""So many are dropped between two looks at the clock and the draft."""
 NOW = "now"
 """The id of the entry that stops a job which is to be gone: its `on_stop` is tried once."""
 
@@ -25,39 +30,48 @@ class Purging:
     def __init__(self, tenure: "Tenure") -> None:
         self.tenure, self.turns, self.lives = tenure, tenure.turns, tenure.lives
 
-    def purge(self, live: Live, reason: str, text: str) -> int:
+    def purge(self, live: Live, reason: str, text: str) -> tuple[int, bool]:
         """Drop the messages that wait for it, also one that is to be tried again, but not the turn that runs. Whoever
-        asked hears why. Returns how many there were."""
-        waiting = list(live.queue)[1 if live.running else 0 :]
-        dropped = [envelope for envelope in waiting if envelope.kind == Kind.MESSAGE]
-        if not dropped:
-            return 0
-        if dropped[0] is live.queue[0]:
-            self._forgive(live)
-        for envelope in dropped:
-            if envelope.reply:
-                self.turns.draft.answer_error(envelope, reason, text)
-        self._take_out(live, dropped)
-        self.tenure.holding.settled(live)
-        return len(dropped)
+        asked hears why. Returns how many there were, and whether there are more, for the next record."""
+        must_end, draft, dropped = self.tenure.taking.must_end, self.turns.draft, list[Envelope]()
+        is_left = False
+        for n, envelope in enumerate(islice(live.queue, 1 if live.running else 0, None), 1):
+            if envelope.kind == Kind.MESSAGE:
+                dropped.append(envelope)
+                if envelope.reply:
+                    draft.answer_error(envelope, reason, text)
+            if n % DROPPED_A_LOOK == 0 and dropped and must_end():
+                is_left = True
+                break
+        if dropped:
+            if dropped[0] is live.queue[0]:
+                self._forgive(live)
+            self._take_out(live, dropped)
+            self.tenure.holding.settled(live)
+        return len(dropped), is_left
 
-    def end(self, live: Live) -> int:
+    def end(self, live: Live) -> tuple[int, bool]:
         """It is being removed, and is to be gone: all but `on_stop` is dropped, which runs once. Returns how many
-        messages were."""
-        count = self.purge(live, "JobRemoved", f"job {live.id!r} was removed, and what waited for it was dropped")
+        messages were, and whether there are more, for the next record."""
+        text = f"job {live.id!r} was removed, and what waited for it was dropped"
+        count, is_left = self.purge(live, "JobRemoved", text)
+        if is_left:
+            return count, True
         rest = list(live.queue)[1 if live.running else 0 :]
         if any(_ends_at_once(envelope) for envelope in rest):
             self._take_out(live, [envelope for envelope in rest if envelope.kind in (Kind.START, Kind.STOP)])
             self.tenure.stopping.remove(live)
-            return count
+            return count, False
+        stops = [envelope for envelope in rest if envelope.kind == Kind.STOP]
         self._take_out(live, [envelope for envelope in rest if envelope.kind not in (Kind.STOP, Kind.STATE)])
-        for envelope in rest:
-            if envelope.kind == Kind.STOP:
-                envelope.id = NOW
+        for stop in stops:
+            place = next(n for n, envelope in enumerate(live.queue) if envelope is stop)
+            self._take_out(live, [stop])  # what an entry is never changes in its mailbox
+            self.lives.put_in(live, place, replace(stop, id=NOW))
         self._forgive(live)
         self.end_turn(live)
         self.lives.ready(live)
-        return count
+        return count, False
 
     def end_turn(self, live: Live) -> bool:
         """End the turn that runs. Where a job can't be paused, as it is being removed, its event is not tried again."""
@@ -91,7 +105,6 @@ class Purging:
             self.turns.draft.wanted = True
 
     def _take_out(self, live: Live, unwanted: list[Envelope]) -> None:
-        # Also where there are none: what an entry is may have changed, and the mailbox is written anew.
         self.lives.take_out(live, unwanted)
         self.turns.draft.wanted = True
 

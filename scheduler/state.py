@@ -5,7 +5,9 @@ was committed is there after a handoff, and whatever was not, is not.
 """
 
 from collections import deque
-from itertools import takewhile
+from collections.abc import Iterable
+from itertools import groupby, takewhile
+from operator import itemgetter
 from typing import Any
 
 from tenure.scheduler.turnid import step_turn
@@ -104,6 +106,8 @@ class PartitionState:
                 del self.subscribers[topic]
 
     def _apply_mail(self, record: Record) -> None:
+        for job, edits in groupby(record.edited, key=itemgetter(0)):
+            self._edit_mail(job, edits)
         for job, envelopes in record.mailed.items():
             self.mail.setdefault(job, deque()).extend(envelopes)
         for job, count in record.unmailed.items():
@@ -116,6 +120,21 @@ class PartitionState:
         for job, attempts in record.attempted.items():
             for envelope, count in zip(self.mail[job], attempts, strict=False):
                 envelope.attempts = count
+
+    def _edit_mail(self, job: str, edits: Iterable[tuple[str, int, int, Envelope | None]]) -> None:
+        box, out = list(self.mail[job]), []
+        for _, at, count, envelope in edits:
+            if envelope is not None:
+                box.insert(at, envelope)
+            else:
+                out += box[at : at + count]
+                del box[at : at + count]
+        if box:
+            self.mail[job] = deque(box)
+        else:
+            del self.mail[job]
+        if out and job in self.steps:
+            self._drop_steps(job, out)
 
     def _drop_steps(self, job: str, done: list[Envelope]) -> None:
         record = self.jobs.get(job)

@@ -88,7 +88,8 @@ class Stopping:
         rest.mail_bytes = live.mail_bytes
         live.queue, live.carried, live.precounted, live.mail_bytes = deque(), 0, 0, 0
         live.type_name = ""
-        self.turns.draft.recounted.pop(live.id, None)
+        if self.turns.draft.recounted.pop(live.id, None) is not None:
+            self.turns.draft.recounted[live.id] = rest
         self.lives.by_id[live.id] = rest
         self.tenure.definitions.after_removal(live.id)
         if rest.queue:

@@ -171,7 +171,7 @@ class Suspicion:
 
     def _uncount(self, live: Live) -> None:
         # It has run beside nobody for a while, and all lived: a crash from now on is not held against it.
-        live.uncount(0)
+        self.tenure.turns.draft.uncount(live, 0)
         self._recount(live)
 
     def _recount(self, live: Live) -> None:

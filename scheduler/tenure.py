@@ -183,6 +183,8 @@ class Tenure:
                     epoch, origin = self.state.epoch, self.host.origin()
                     self.lives.put_first(live, Envelope(id, kind=Kind.RESUMED, index=epoch, origin=origin))
                 self.lives.ready(live)
+                if self.turns.is_full():
+                    await self.commit()
         self.alarms.resumed()
         for id in self.state.mail:
             self.lives.ready(self.lives.of(id))

@@ -297,6 +297,10 @@ class Record(Struct, array_like=True, gc=False):
     """sender -> (lane, n, index, after, count): its next slot has been dealt with up to the message of this index, and
     of that one (to a topic's subscribers, say) up to `after`, for so many. Who does not know this would begin again: a
     record that has it is marked (see `formats`)."""
+    edited: list[tuple[str, int, int, Envelope | None]] = []
+    """(job, at, count, envelope): changes inside a mailbox that is too large to be written anew, one after the other,
+    before all else that this record does to it. The envelope goes in at this place; or, where there is none, so many
+    go out from there. Who does not know this would have another mailbox: a record that has it is marked, too."""
 
 
 class RecordKind:

@@ -87,7 +87,40 @@ class Impatient(Job):
         self.n += 1
 
 
+class Fragile(Job):
+    n: int = 0
+
+    async def on_message(self, ctx: Context, message: Any) -> None:
+        await trio.sleep(1)
+        if message == "boom":
+            raise RuntimeError("boom")
+        self.n += 1
+
+
+class Resumed(Keeper):
+    resumed: int = 0
+
+    async def on_message(self, ctx: Context, message: Any) -> int:
+        await trio.sleep(0.1)
+        return super().on_message(ctx, message)
+
+    async def on_resume(self, ctx: Context) -> None:
+        self.resumed += 1
+
+
+class Stuck(Keeper):
+    async def on_stop(self, ctx: Context) -> None:
+        await trio.sleep(10)
+
+
+class Sleeper(Job):
+    async def on_message(self, ctx: Context, message: Any) -> None:
+        await trio.sleep(10_000)
+
+
 ONCE = Retry(attempts_max=1)
+SLEEPER = JobType("sleeper", Sleeper)
+RESUMED, STUCK, FRAGILE = JobType("resumed", Resumed), JobType("stuck", Stuck), JobType("fragile", Fragile, retry=ONCE)
 KEEPER, SINK = JobType("keeper", Keeper, retry=ONCE), JobType("sink", Keeper)
 SUBSCRIBER = JobType("subscriber", Subscriber, topics=("news",))
 SENDER = JobType("sender", Sender)
@@ -465,6 +498,160 @@ async def test_the_messages_of_a_removed_job_become_dead_letters_over_several_re
     assert len(opened.state.dead) == 20
     assert "full" not in opened.state.jobs
     assert "full" not in opened.state.mail
+    assert max(sizes) <= RECORD_MAX
+
+
+# -- the midst of a large mailbox ---------------------------------------------------------------------
+
+
+async def replayed(bench: Bench, opened: Opened) -> PartitionState:
+    """What another owner would make of the journal."""
+    state = PartitionState()
+    for slot in range(opened.state.next_slot):
+        record = await bench.record(slot)
+        if record is not None and record.after == state.last_id:
+            state.apply(record, slot)
+    return state
+
+
+def mailbox(state: PartitionState, id: str) -> list[tuple[int, bytes, int]]:
+    return [(envelope.kind, bytes(envelope.body)[-8:], envelope.attempts) for envelope in state.mail.get(id, ())]
+
+
+async def fill(bench: Bench, id: str, type: str, count: int, size: int = MIB - 100, **fields: Any) -> None:
+    await bench.define(id, type, wanted="paused")
+    for n in range(count):
+        await bench.publish(id, [n, b"x" * size], **fields)
+    await rest(5)
+
+
+async def test_a_job_with_a_full_mailbox_is_resumed_elsewhere_in_records_that_are_not_large(
+    bench: Bench, sizes: list[int]
+) -> None:
+    first = await bench.open(RESUMED, image_journal_bytes_min=2**30)
+    await bench.define("r", "resumed")
+    assert (await bench.ask("r", 7)).ok
+    await rest()
+    await bench.define("r", "resumed", revision=2, wanted="paused")
+    for n in range(20):
+        await bench.publish("r", [n, b"x" * (MIB - 100)])
+    await rest(5)
+    await bench.define("r", "resumed", revision=3)
+    await bench.until(lambda: first.state.jobs["r"].status == "running")
+    await first.kill()
+    second = await bench.open(RESUMED, image_journal_bytes_min=2**30)
+    await second.kill()
+    third = await bench.open(RESUMED, image_journal_bytes_min=2**30)
+    await rest(10)
+    state = await bench.state_of("r")
+    assert state["seen"] == [7, *range(20)]
+    assert state["resumed"] >= 1
+    assert mailbox(await replayed(bench, third), "r") == mailbox(third.state, "r") == []
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_very_many_jobs_are_resumed_elsewhere_in_records_that_are_not_large(
+    bench: Bench, sizes: list[int]
+) -> None:
+    size = 64 * 1024
+    small = dict.fromkeys(("turn_bytes_max", "state_bytes_max", "answer_bytes_max"), size // 2)
+    settings = small | {"message_bytes_max": size // 4, "record_bytes_max": size}
+    first = await bench.open(RESUMED, **settings)
+    ids = await make(bench, "resumed", 2500)
+    await bench.send(*(bench.message(id, 1) for id in ids))
+    await rest(5)
+    await first.kill()
+    sizes.clear()
+    second = await bench.open(RESUMED, **settings)
+    await rest(5)
+    assert [state["resumed"] for state in [await bench.state_of(id) for id in ids[:3]]] == [1] * 3
+    assert sum(record.turns for record in second.state.jobs.values()) == 7500
+    assert max(sizes) <= size
+
+
+async def test_a_stop_goes_in_front_of_a_full_mailbox_and_what_it_holds_stays_where_it_is(
+    bench: Bench, sizes: list[int]
+) -> None:
+    opened = await bench.open(STUCK, image_journal_bytes_min=2**30)
+    await fill(bench, "full", "stuck", 12)
+    before = opened.state.next_slot
+    await bench.define("full", "stuck", revision=2, wanted="removed")
+    await rest(0.05)
+    assert next(kind for kind, _, _ in mailbox(opened.state, "full")) == Kind.STOP
+    assert len(mailbox(opened.state, "full")) == 14  # its start is there, too
+    assert mailbox(await replayed(bench, opened), "full") == mailbox(opened.state, "full")
+    found = [await bench.grid().get(Map.JOURNAL, P, journal_key(n)) for n in range(before, opened.state.next_slot)]
+    edited = [stored for stored in found if stored is not None and decode(stored, Record).edited]
+    assert [stored[0] for stored in edited] == [FIRST | MARK]
+    await opened.kill()
+    second = await bench.open(STUCK, image_journal_bytes_min=2**30)
+    await rest(20)
+    assert len(second.state.dead) == 12
+    assert "full" not in second.state.jobs
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_a_small_mailbox_is_written_as_older_versions_read_it(bench: Bench) -> None:
+    opened = await bench.open(KEEPER, image_journal_bytes_min=2**30)
+    await fill(bench, "few", "keeper", 3, 100)
+    await bench.define("few", "keeper", revision=2, wanted="removed")
+    await rest(5)
+    found = [await bench.grid().get(Map.JOURNAL, P, journal_key(n)) for n in range(opened.state.next_slot)]
+    assert {stored[0] for stored in found if stored is not None} == {FIRST}
+    assert len(opened.state.dead) == 3
+
+
+async def test_a_full_mailbox_is_purged_in_records_that_are_not_large(bench: Bench, sizes: list[int]) -> None:
+    opened = await bench.open(SLOW, image_journal_bytes_min=2**30)
+    await bench.define("s", "slow")
+    await rest()
+    for n in range(16):
+        await bench.publish("s", [n, b"x" * (MIB - 100)])
+    await rest(0.1)  # the first of them is running
+    answer = await bench.command("purge", "s")
+    assert msgspec.msgpack.decode(answer.body) == 15
+    assert mailbox(await replayed(bench, opened), "s") == mailbox(opened.state, "s")
+    await rest(5)
+    assert (await bench.state_of("s"))["seen"] == [0]
+    assert "s" not in opened.state.mail
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_a_purge_that_answers_very_many_goes_over_several_records(bench: Bench, sizes: list[int]) -> None:
+    count = 150_000
+    opened = await bench.open(SLEEPER, mailbox_messages_max=10 * count, image_journal_bytes_min=2**30)
+    await bench.define("k", "sleeper")
+    await rest()
+    for first in range(0, count, 1000):
+        await bench.send(*(bench.message("k", n, reply=n + 1) for n in range(first, first + 1000)))
+        if first % 10_000 == 0:
+            await rest(0.2)
+    await rest(5)
+    assert len(opened.state.mail["k"]) == count
+    sizes.clear()
+    answer = await bench.command("purge", "k")
+    assert msgspec.msgpack.decode(answer.body) == count - 1  # one of them is running
+    assert len(opened.state.mail["k"]) == 1
+    assert sum(sizes) > RECORD_MAX
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_attempts_that_were_counted_ahead_are_taken_back_in_what_is_committed_too(bench: Bench) -> None:
+    first = await bench.open(FRAGILE)
+    await bench.define("f", "fragile")
+    await rest()
+    await bench.publish("f", "boom", 1, 2, 3)
+    await rest(0.5)
+    await first.kill()
+    second = await bench.open(FRAGILE, image_journal_bytes_min=2**30)
+    assert second.crashed
+    await rest(3)
+    assert second.state.jobs["f"].status == "failed"
+    kept = mailbox(second.state, "f")
+    assert [attempts for _, _, attempts in kept] == [1, 0, 0, 0]
+    await second.kill()
+    third = await bench.open(FRAGILE)
+    assert mailbox(third.state, "f") == kept
 
 
 async def test_topics_and_activities_have_pages_and_older_clients_get_what_they_know(bench: Bench) -> None:
