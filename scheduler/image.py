@@ -96,34 +96,41 @@ class _Piece(Struct, array_like=True):
 
 class Frozen:
     """The state at one journal position, held while the owner goes on. Job records are never changed in
-    place, so a copy of the table is a copy of the state."""
+    place, so a copy of the table is a copy of the state. What hangs on a job besides is copied when the image comes
+    to it, or, if that is sooner, before the state changes it."""
 
     def __init__(self, state: PartitionState) -> None:
         self.next_slot = state.next_slot
         copied = {name: dict(getattr(state, name)) for name in ("cursors", "numbered", "begun")}
         self.meta = _Meta(**{**state.meta(), **copied})
         self.jobs = dict(state.jobs)
-        self.extras: dict[str, Extras] = {}
-        for job, mail in state.mail.items():
-            self._extra(job).mail = [copy(envelope) for envelope in mail]  # `attempts` may change
-        for job, remembered in state.remembered.items():
-            self._extra(job).remembered = dict(remembered)
-        for job, steps in state.steps.items():
-            self._extra(job).steps = [(turn, name, result) for (turn, name), result in steps.items()]
+        self._is_large = _meta_bytes(self.meta) > META_BYTES_MAX
+        self._mail, self._remembered, self._steps = dict(state.mail), dict(state.remembered), dict(state.steps)
+        self._copied: dict[str, Extras] = {}
+        state.frozen.add(self)
 
-        self._sizes = {job: extras.size_bytes() for job, extras in self.extras.items()}
-        largest = max(_meta_bytes(self.meta), max(self._sizes.values(), default=0))
-        self._is_large = largest > META_BYTES_MAX
+    def extras(self) -> Iterator[tuple[str, Extras]]:
+        """What hangs on jobs besides their records; the caller may rest between any two."""
+        for job in list(dict.fromkeys((*self._mail, *self._remembered, *self._steps))):
+            yield job, self.copied(job)
 
-    def _extra(self, job: str) -> Extras:
-        return self.extras.setdefault(job, Extras())
+    def copied(self, job: str) -> Extras:
+        """That of one job, as it was when this was made: to be asked for before it changes."""
+        extras = self._copied.get(job)
+        if extras is None:
+            extras = self._copied[job] = Extras(
+                [copy(envelope) for envelope in self._mail.get(job, ())],  # `attempts` may change
+                dict(self._remembered.get(job, {})),
+                [(turn, name, result) for (turn, name), result in self._steps.get(job, {}).items()],
+            )
+        return extras
 
     def chunks(self, chunk_bytes_max: int, encode: Callable[[object], bytes] = encode) -> Iterator[bytes]:
         """The image, piece by piece; the caller may rest between any two."""
         waiting = bytearray()
-        for piece in self._pieces():
+        for piece, is_for_newer in self._pieces():
             encoded = encode(piece)
-            if piece.meta is not None and (piece.meta.begun or self._is_large):
+            if is_for_newer:
                 encoded = marked(encoded)
             waiting += len(encoded).to_bytes(4, "big") + encoded
             while len(waiting) >= chunk_bytes_max:
@@ -132,19 +139,22 @@ class Frozen:
         if waiting:
             yield bytes(waiting)
 
-    def _pieces(self) -> Iterator[_Piece]:
+    def _pieces(self) -> Iterator[tuple[_Piece, bool]]:
+        """With each: would older versions make something else of it?"""
         if self._is_large:
-            yield _Piece(meta=replace(self.meta, dead=[], outbox={}, answers=[], cursors={}, subscribers={}))
-            yield from self._tables()
+            yield _Piece(meta=replace(self.meta, dead=[], outbox={}, answers=[], cursors={}, subscribers={})), True
+            yield from ((piece, False) for piece in self._tables())
         else:
-            yield _Piece(meta=self.meta)
+            yield _Piece(meta=self.meta), bool(self.meta.begun)
         for jobs in _cut(self.jobs.items(), lambda job: _record_bytes(job[1])):
-            yield _Piece(jobs=dict(jobs))
-        for extras in _cut(self.extras.items(), lambda extra: self._sizes[extra[0]]):
-            if len(extras) == 1 and self._is_large and self._sizes[extras[0][0]] > PIECE_BYTES_MAX:
-                yield from (_Piece(extras={extras[0][0]: part}) for part in extras[0][1].parts())
+            yield _Piece(jobs=dict(jobs)), False
+        sized = ((job, extras, extras.size_bytes()) for job, extras in self.extras())
+        for some in _cut(sized, itemgetter(2)):
+            job, extras, size_bytes = some[0]
+            if size_bytes > (PIECE_BYTES_MAX if self._is_large else META_BYTES_MAX):
+                yield from ((_Piece(extras={job: part}), True) for part in extras.parts())
             else:
-                yield _Piece(extras=dict(extras))
+                yield _Piece(extras={job: extras for job, extras, _ in some}), False
 
     def _tables(self) -> Iterator[_Piece]:
         """What would make the first piece large."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from itertools import groupby, takewhile
 from operator import itemgetter
 from typing import Any
+from weakref import WeakSet
 
 from tenure.scheduler.turnid import step_turn
 from tenure.scheduler.wire import Answer, DeadLetter, Envelope, JobRecord, Record, RecordKind
@@ -58,9 +59,13 @@ class PartitionState:
         self.closed_for: str | None = None
         """If the last record is a closing: the successor that it names ('' for anyone)."""
         self.next_slot = 0
+        self.frozen: WeakSet[Any] = WeakSet()
+        """What holds the state at an earlier position (see `image`): told of each job before what it has changes."""
 
     def apply(self, record: Record, slot: int) -> None:
         """Add one committed record, which stands in `slot`."""
+        if self.frozen:
+            self._about_to_change(record)
         self.last_id, self.next_slot = record.id, slot + 1
         self.closed_for = record.successor if record.kind == RecordKind.CLOSING else None
         if record.kind == RecordKind.OPENING:
@@ -104,6 +109,14 @@ class PartitionState:
                 jobs.pop(job, None)
             if not jobs:
                 del self.subscribers[topic]
+
+    def _about_to_change(self, record: Record) -> None:
+        jobs = dict.fromkeys((*record.mailed, *record.unmailed, *record.attempted, *record.gone))
+        for rows in (record.edited, record.remembered, record.steps):
+            jobs.update((row[0], None) for row in rows)
+        for frozen in self.frozen:
+            for job in jobs:
+                frozen.copied(job)
 
     def _apply_mail(self, record: Record) -> None:
         for job, edits in groupby(record.edited, key=itemgetter(0)):
@@ -179,6 +192,8 @@ class PartitionState:
         The oldest come first; one that is kept for longer than those behind it is looked at when its time comes.
         """
         known = self.remembered.get(job, {})
+        for frozen in self.frozen:
+            frozen.copied(job)
         over = dict(takewhile(lambda one: one[1][0] <= now_ms, known.items()) if job else _over(known, now_ms))
         self._forget(job, over)
         for id in over:

@@ -175,8 +175,10 @@ class _Writer:
             buckets[bucket_of(id, partitions, count)].definitions[id] = definitions[id]
             if n % SLICE == SLICE - 1:
                 await self._rest()
-        for id, extras in frozen.extras.items():
+        for n, (id, extras) in enumerate(frozen.extras()):
             buckets[bucket_of(id, partitions, count)].extras[id] = extras
+            if n % SLICE == SLICE - 1 or len(extras.remembered) + len(extras.mail) >= SLICE:
+                await self._rest()
         for n, bucket in enumerate(buckets):
             if bucket.jobs or bucket.definitions or bucket.extras:
                 yield bucket
