@@ -55,6 +55,8 @@ class Context:
     _state: dict[str, Any] | None = None
     _wishes: "list[Wish] | None" = None
     _sent_bytes = 0
+    _steps_bytes = -1
+    """Of the results of its finished steps; negative: not asked for yet."""
     _asks_more = False
     """Is progress, topics, finished or wishes set?"""
 
@@ -198,7 +200,9 @@ class Context:
         if self._envelope.kind not in self._live.type.async_kinds:
             raise Mistake("ctx.once waits for the journal, so only an async handler can use it")
         turn = step_turn(self._live.id, self._live.generation, self._envelope)
-        return self._turns.once(self._live, turn, name, fn)
+        if self._steps_bytes < 0:
+            self._steps_bytes = self._turns.steps_bytes(self._live, turn)
+        return self._turns.once(self, turn, name, fn)
 
     # -- activities -------------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     and nodes stand still as they are written."""
     turn_bytes_max: int = 4 * 2**20
     """A turn that leaves more than this in all (its state, what it sends, its answer, the work of its activities) fails
-    with `TurnTooLarge`. Half of `record_bytes_max` at most."""
+    with `TurnTooLarge`; so does one whose `ctx.once` steps do. Half of `record_bytes_max` at most."""
     image_journal_bytes_min: int = 96 * 1024
     """An image is written before the journal since the last one has outgrown it, and this."""
     image_journal_slots_max: int = 768

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Turns"]
 
+STEP_BYTES = 50
+"""A finished step without its name and its result."""
 TURNS_IN_A_ROW = 16
 """A job with more to do lets others go first, where not all may run at once."""
 UNRUN = (Awaitable, Generator, AsyncGenerator)
@@ -220,11 +222,18 @@ class Turns:
         else:
             self._succeed(live, envelope, ctx, state, answer)
 
-    async def once(self, live: Live, turn: str, name: str, fn: Callable[[], Awaitable[Any] | Any]) -> Any:
+    def steps_bytes(self, live: Live, turn: str) -> int:
+        """What the steps of a turn have left that were finished in earlier tries."""
+        known = self.state.steps.get(live.id, {}).items()
+        return sum(STEP_BYTES + len(name) + len(result) for (of, name), result in known if of == turn)
+
+    async def once(self, ctx: Context, turn: str, name: str, fn: Callable[[], Awaitable[Any] | Any]) -> Any:
         """See `Context.once`."""
+        live = ctx._live
         known = self.state.steps.get(live.id, {}).get((turn, name))
         if known is not None:
             return _decode(known)
+        self._check_steps(ctx, name, 0)
         result = fn()
         if isinstance(result, Awaitable):
             result = await result
@@ -237,6 +246,8 @@ class Turns:
                 f"the result of step {name!r} has {len(encoded)} bytes; the limit is {self.settings.answer_bytes_max} "
                 "(answer_bytes_max): return less, such as where the rest is kept"
             )
+        self._check_steps(ctx, name, len(encoded))
+        ctx._steps_bytes += STEP_BYTES + len(name) + len(encoded)
         await self._room()
         draft = self.draft
         draft.steps.append((live.id, turn, name, encoded))
@@ -245,6 +256,15 @@ class Turns:
         self.tenure.want_commit()
         await draft.committed.wait()
         return _decode(encoded)
+
+    def _check_steps(self, ctx: Context, name: str, size_bytes: int) -> None:
+        whole = ctx._steps_bytes + STEP_BYTES + len(name) + size_bytes
+        if whole > self.settings.turn_bytes_max:
+            raise TurnTooLarge(
+                f"with step {name!r}, the steps of the turn would leave {whole} bytes; the limit is "
+                f"{self.settings.turn_bytes_max} (turn_bytes_max): return less from them, or do it in several turns, "
+                "each of which sends the job its next"
+            )
 
     def _begin(self, live: Live, envelope: Envelope) -> bool:
         """False if this entry of the queue needs no turn (it is dealt with)."""

@@ -78,6 +78,23 @@ class Slow(Keeper):
         return super().on_message(ctx, message)
 
 
+CALLS: Count[str] = Count()
+
+
+class Stepping(Job):
+    tries: int = 0
+
+    async def on_message(self, ctx: Context, message: list[int]) -> None:
+        count, size = message
+        for n in range(count):
+
+            def step(n: int = n) -> str:
+                CALLS[str(n)] += 1
+                return "x" * size
+
+            await ctx.once(f"{trio.current_time()}.{n}" if n % 2 else str(n), step)  # half of them anew in each try
+
+
 class Impatient(Job):
     n: int = 0
 
@@ -120,6 +137,7 @@ class Sleeper(Job):
 
 ONCE = Retry(attempts_max=1)
 SLEEPER = JobType("sleeper", Sleeper)
+STEPPING = JobType("stepping", Stepping, retry=Retry(attempts_max=3))
 RESUMED, STUCK, FRAGILE = JobType("resumed", Resumed), JobType("stuck", Stuck), JobType("fragile", Fragile, retry=ONCE)
 KEEPER, SINK = JobType("keeper", Keeper, retry=ONCE), JobType("sink", Keeper)
 SUBSCRIBER = JobType("subscriber", Subscriber, topics=("news",))
@@ -433,6 +451,34 @@ async def test_steps_that_nobody_waited_for_go_with_their_turn(bench: Bench) -> 
     assert (await bench.state_of(id))["n"] == 20
     await rest(1)
     assert opened.state.steps == {}
+
+
+async def test_the_steps_of_a_turn_have_a_bound_over_all_its_tries(bench: Bench, sizes: list[int]) -> None:
+    opened = await bench.open(STEPPING)
+    await bench.define("s", "stepping")
+    answer = await bench.ask("s", [3, MIB - 100])
+    assert answer.ok
+    CALLS.clear()
+    answer = await bench.ask("s", [10, MIB - 100])
+    assert not answer.ok
+    assert b"TurnTooLarge: with step" in bytes(answer.body)
+    assert b"turn_bytes_max" in bytes(answer.body)
+    await rest(1)
+    assert max(CALLS.values()) > 1  # it was tried again
+    kept = sum(map(len, opened.state.steps.get("s", {}).values()))
+    assert kept <= 4 * MIB
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_very_many_small_steps_have_the_same_bound(bench: Bench) -> None:
+    await bench.open(
+        STEPPING, turn_bytes_max=2**19, state_bytes_max=2**19, answer_bytes_max=2**18, message_bytes_max=2**18
+    )
+    await bench.define("s", "stepping")
+    assert (await bench.ask("s", [1000, 1])).ok
+    answer = await bench.ask("s", [20_000, 1])
+    assert not answer.ok
+    assert b"TurnTooLarge" in bytes(answer.body)
 
 
 async def test_a_larger_state_of_an_older_version_may_stay_and_not_grow(bench: Bench) -> None:
