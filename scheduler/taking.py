@@ -166,13 +166,16 @@ class Taking:
         if self._for_room and not self.tenure.outbox_is_full():
             fresh.update(self._for_room)
             self._for_room.clear()
-        if self._is_cut_awaited and not self.tenure.cutting.is_wanted():
+        if self._is_cut_awaited and (self._for_room or not self.tenure.cutting.is_wanted()):
             self._is_cut_awaited = False
             fresh.update(dict.fromkeys(self.inlanes.waiting))
         return fresh
 
     def _awaits_cut(self) -> bool:
-        """Is the cut of a snapshot wanted, and slots are half dealt with? These first: a cut has whole slots."""
+        """Is the cut of a snapshot wanted, and slots are half dealt with? These first: a cut has whole slots. But where
+        one waits for room in the outbox, nobody knows for how long, and others do not wait for it."""
+        if self._for_room:
+            return False
         if self.begun and self.tenure.cutting.is_wanted():
             self._is_cut_awaited = True
         return self._is_cut_awaited

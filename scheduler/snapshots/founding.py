@@ -38,12 +38,15 @@ class Founding(Journal):
         """`hold` waits until it is known that the cluster is still ours to write to (see `Claim`)."""
         super().__init__(*arguments, **options)
         self.hold = hold
+        self.found_head = True
+        """Was there a head, and could it be read, when we came?"""
 
     async def fence(self, at_ms: int) -> None:
         """From now on, no earlier owner can commit, nor delete what comes behind this."""
         while True:
             there = await self._head_there()
             head = _head_of(there)
+            self.found_head = head is not None
             slot, epoch = await self._end()
             if head is not None:
                 slot, epoch = max(slot, head.first), max(epoch, head.image.epoch if head.image is not None else 0)

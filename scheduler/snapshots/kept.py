@@ -5,7 +5,7 @@ schedule of snapshots goes on where the snapshot is restored over the very clust
 cluster may still be alive, and write to the same place.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from random import Random
 from typing import Any
 
@@ -19,12 +19,13 @@ from tenure.scheduler.journal import Journal
 from tenure.scheduler.keys import HEAD
 from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.snapshots.schedule import job_of
-from tenure.scheduler.wire import DeadLetter, Head, JobRecord, Status, decode
+from tenure.scheduler.wire import DeadLetter, Envelope, Head, JobRecord, Status, decode
 
-__all__ = ["letters_there", "merged", "resume", "schedules_in"]
+__all__ = ["Identity", "identity", "letters_there", "merged", "resume", "schedules_in"]
 
 READABLE = NodeSettings(lost_after_s=2.0)
 """What can't be read within so long is damaged or lost."""
+Identity = tuple[Any, ...]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 _decode_record = msgspec.msgpack.Decoder(JobRecord).decode
@@ -54,15 +55,19 @@ async def letters_there(
             await journal.pause(attempt)
 
 
-def merged(letters: list[DeadLetter], there: Iterable[DeadLetter]) -> list[DeadLetter]:
-    """Both, each once."""
-    known = {_identity(letter) for letter in letters}
-    return letters + [letter for letter in there if _identity(letter) not in known]
+def merged(
+    letters: list[DeadLetter], there: Iterable[DeadLetter], waiting: Iterable[Envelope], strays: Container[Identity]
+) -> list[DeadLetter]:
+    """Both, each once. What is `waiting` in a mailbox again is no dead letter besides. `strays`: the snapshot's letters
+    that are restored to other partitions than they lay in."""
+    known = {identity(letter.envelope) for letter in letters} | set(map(identity, waiting))
+    kept = ((identity(letter.envelope), letter) for letter in there)
+    return letters + [letter for same, letter in kept if same not in known and same not in strays]
 
 
-def _identity(letter: DeadLetter) -> tuple[Any, ...]:
-    envelope = letter.envelope
-    return envelope.to, envelope.slot, envelope.index, envelope.id, letter.at_ms, bytes(envelope.body)
+def identity(envelope: Envelope) -> Identity:
+    """What one message is known by, wherever it lies: its place in its sender's lane, in which cluster."""
+    return envelope.to, envelope.slot, envelope.index, envelope.origin, envelope.id, bytes(envelope.body)
 
 
 def schedules_in(jobs: dict[str, Raw]) -> list[str]:

@@ -18,6 +18,7 @@ from tenure.scheduler.errors import Undecodable, UnreadableFormat
 from tenure.scheduler.image import Extras
 from tenure.scheduler.keys import partition_of
 from tenure.scheduler.snapshots.form import Part, RawBucket
+from tenure.scheduler.snapshots.kept import Identity, identity
 from tenure.scheduler.snapshots.stragglers import deliver
 from tenure.scheduler.state import PartitionState
 from tenure.scheduler.wire import DeadLetter, Definition, Envelope, JobRecord, Kind, decode
@@ -57,11 +58,22 @@ class Rehash:
     """Takes parts one by one; gives the partitions that were selected."""
 
     def __init__(
-        self, count: int, selected: Iterable[int], *, cluster: str, now_ms: int, former: str = ""
+        self,
+        count: int,
+        selected: Iterable[int],
+        *,
+        cluster: str,
+        now_ms: int,
+        former: str = "",
+        former_count: int = 0,
     ) -> None:
-        """`former`: the cluster that the snapshot is of."""
+        """`former`: the cluster that the snapshot is of; `former_count`: how many partitions it has."""
         self.count, self.cluster, self.now_ms, self.former = count, cluster, now_ms, former
         self.partitions = {partition: Restored() for partition in selected}
+        self.former_count = former_count or count
+        self.strays: set[Identity] = set()
+        """Dead letters, also of partitions that are not selected, which lay in other partitions than that of their
+        names: what nobody could read is called by its slot."""
         self._sent: list[Envelope] = []
 
     def add_bucket(self, bucket: RawBucket) -> None:
@@ -110,6 +122,8 @@ class Rehash:
             if (target := self.partitions.get(partition_of(topic, self.count))) is not None:
                 target.subscribers[topic] = list(jobs)
         for letter in (*part.dead, *delivered.undecodable):
+            if partition_of(letter.envelope.to, self.former_count) != part.partition:
+                self.strays.add(identity(letter.envelope))
             if (target := self.partitions.get(partition_of(letter.envelope.to, self.count))) is not None:
                 target.dead.append(letter)
         self._post(delivered.mail)

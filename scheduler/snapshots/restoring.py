@@ -33,7 +33,7 @@ from tenure.scheduler.snapshots.claim import Claim
 from tenure.scheduler.snapshots.errors import NotRestorable, SnapshotDamaged, StoreFailed, UnknownSnapshot, one_of_them
 from tenure.scheduler.snapshots.form import Manifest, RestoreNote, note_path
 from tenure.scheduler.snapshots.founding import Founding
-from tenure.scheduler.snapshots.kept import letters_there, merged, resume, schedules_in
+from tenure.scheduler.snapshots.kept import Identity, letters_there, merged, resume, schedules_in
 from tenure.scheduler.snapshots.rehash import Rehash, Restored, type_of
 from tenure.scheduler.snapshots.stores import Store
 from tenure.scheduler.watermark import announce
@@ -113,6 +113,12 @@ class _Restorer:
         self.watermark = self.generations = 0
         self.jobs = self.letters_kept = 0
         self.letters_unread: list[int] = []
+        self.headless: list[int] = []
+        """Partitions that had lost all, or whose heads could not be read."""
+        self._was_whole = False
+        """Was this a cluster, and none that is half restored?"""
+        self.strays: set[Identity] = set()
+        """Dead letters that the snapshot has, wherever they lie here."""
         self.resumed: list[str] = []
         self.stopped: list[str] = []
         self._resumes = options.resume_snapshots
@@ -127,6 +133,7 @@ class _Restorer:
         if (there := claim.there) is not None:
             # What is here may have been made of that one, by a restore that went well or was interrupted.
             self._resumes |= self.manifest.formation in (there.formation, there.replaces)
+            self._was_whole = there.formed
         note = await self._note(claim.there)
         incarnation = note.incarnation
         await self._check_kept()
@@ -149,6 +156,8 @@ class _Restorer:
             )
         await claim.end()
         await self._end(note)
+        if len(self.headless) < self.grid.partition_count:  # where none has one, all of the cluster was lost
+            self.letters_unread += self.headless
         return RestoreResult(
             self.manifest.name,
             self.jobs,
@@ -217,9 +226,13 @@ class _Restorer:
     async def _read(self, selected: list[int], otherwise: str) -> dict[int, Restored]:
         """These of the new partitions, for which all parts are read to their ends. Raises `SnapshotDamaged`, or what
         the store raises; `otherwise` says what that means."""
-        former = self.manifest.formation
         rehash = Rehash(
-            self.grid.partition_count, selected, cluster=self.formation, now_ms=self.now_ms(), former=former
+            self.grid.partition_count,
+            selected,
+            cluster=self.formation,
+            now_ms=self.now_ms(),
+            former=self.manifest.formation,
+            former_count=self.manifest.partition_count,
         )
         limiter = trio.Semaphore(READ_AT_ONCE)
 
@@ -242,6 +255,7 @@ class _Restorer:
                         nursery.start_soon(read, partition)
         except (SnapshotDamaged, StoreFailed) as error:
             raise type(error)(f"{error}. {otherwise}") from error
+        self.strays = rehash.strays
         return rehash.finish()
 
     # -- writing ----------------------------------------------------------------------------------
@@ -271,6 +285,8 @@ class _Restorer:
         await founding.fence(self.now_ms())
         if self.options.keep_dead_letters:
             await self._keep_letters(partition, restored)
+            if not founding.found_head and self._was_whole:
+                self.headless.append(partition)
         self._mind_schedules(restored)
         await founding.clear(Map.INBOX)
         definitions = {id.encode(): _of(stored, incarnation) for id, stored in restored.definitions.items()}
@@ -285,7 +301,8 @@ class _Restorer:
         if there is None:
             self.letters_unread.append(partition)
             return
-        kept = merged(restored.dead, there)
+        waiting = (envelope for extras in restored.extras.values() for envelope in extras.mail)
+        kept = merged(restored.dead, there, waiting if there else (), self.strays)
         self.letters_kept += len(kept) - len(restored.dead)
         restored.dead = kept
 

@@ -65,6 +65,10 @@ def deliver(
         for index, envelope in enumerate(batch.envelopes):
             envelope.slot, envelope.index, envelope.reply, envelope.origin = key, index, 0, origin
             if why := odd.get(index) or why_odd(envelope):
+                if envelope.kind in (Kind.STATE, Kind.COMMAND):
+                    continue
+                if envelope.kind != Kind.MESSAGE:
+                    envelope.to, envelope.kind = f"message {index} of slot {key.hex()}", Kind.MESSAGE
                 found.undecodable.append(DeadLetter(0, envelope, "Undecodable", why, at_ms))
             else:
                 _deliver(envelope, found, subscribers, jobs_of_type)

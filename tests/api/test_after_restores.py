@@ -7,10 +7,10 @@ import trio
 
 import tenure
 from tenure.scheduler.grid.port import Map
-from tenure.scheduler.keys import HEAD
+from tenure.scheduler.keys import HEAD, slot_key
 from tenure.scheduler.snapshots.schedule import job_of
 from tenure.testing import Cluster
-from tests.api.jobs import Counter
+from tests.api.jobs import Counter, Script, step
 from tests.api.shell import Shell
 from tests.api.test_formats import backend_of
 
@@ -133,3 +133,52 @@ def test_the_command_says_what_follows(shell: Shell, tmp_path: Path) -> None:
     shell("restore", place, "--no-keep-dead-letters")
     assert "were kept" not in shell.err
     assert job_of(place) == f"tenure-snapshots {place}"
+
+
+@virtually
+async def test_a_dead_letter_whose_message_waits_in_the_snapshot_is_not_kept_besides(tmp_path: Path) -> None:
+    """It waits for its job again: with the letter, whoever replays it would have it twice."""
+    bad = step(refuse)
+    async with Cluster(nodes=1) as cluster, cluster.client() as client:
+        await client.schedule(Script, id="a")
+        await client.pause("a")
+        await client.publish("a", bad)
+        await client.snapshot(str(tmp_path))
+        await client.resume("a")
+        while not await client.dead_letters():  # noqa: ASYNC110  # in virtual time
+            await trio.sleep(0.2)
+        restored = await client.restore(str(tmp_path), replace=True)
+        assert restored["letters_kept"] == 0
+        assert await client.dead_letters() == []
+        await client.resume("a")
+        await trio.sleep(10)
+        assert [letter["message"] for letter in await client.dead_letters()] == [bad]
+
+
+def refuse(job: Script, ctx: tenure.Context) -> None:
+    raise tenure.Reject("no")
+
+
+@virtually
+async def test_a_dead_letter_that_names_its_slot_is_kept_once(tmp_path: Path) -> None:
+    """It lies where it was found, which is not where its name would have it; or it was on its way at the snapshot."""
+    async with Cluster(nodes=1) as cluster, cluster.client() as client:
+        grid = backend_of(cluster).grid_cluster.connect()
+        for partition in range(4):
+            key = slot_key(b"\x01client%d" % partition, 1_700_000_000_000, 0)
+            await grid.set(Map.INBOX, partition, key, b"\x01\x00garbage%d" % partition)
+        await trio.sleep(20)
+        assert len(await client.dead_letters()) == 4
+        await client.snapshot(str(tmp_path))
+        for _ in range(2):
+            assert (await client.restore(str(tmp_path), replace=True))["letters_kept"] == 0
+            assert len(await client.dead_letters()) == 4
+
+
+@virtually
+async def test_dead_letters_of_a_partition_that_had_lost_its_head_are_named(tmp_path: Path) -> None:
+    async with Cluster(nodes=1) as cluster, cluster.client() as client:
+        await bury(client, *range(8))
+        await client.snapshot(str(tmp_path))
+        await backend_of(cluster).grid_cluster.connect().delete(Map.HEADS, 3, HEAD)
+        assert (await client.restore(str(tmp_path), replace=True))["letters_unread"] == (3,)

@@ -16,10 +16,10 @@ from tenure.scheduler.grid.memory import Fault
 from tenure.scheduler.grid.port import Map
 from tenure.scheduler.jobtype import Job, JobType, Retry
 from tenure.scheduler.journal import Journal
-from tenure.scheduler.keys import journal_key
+from tenure.scheduler.keys import journal_key, slot_key
 from tenure.scheduler.settings import ClientSettings, NodeSettings
 from tenure.scheduler.state import PartitionState
-from tenure.scheduler.wire import Kind, Record, decode
+from tenure.scheduler.wire import Batch, Kind, Record, decode, encode
 from tests.pure.core.bench import Bench, Opened, P, rest
 
 MIB = 2**20
@@ -724,3 +724,27 @@ def test_settings_that_would_let_a_record_grow_are_refused_by_name() -> None:
     assert NodeSettings(state_bytes_max=8 * MIB, turn_bytes_max=9 * MIB, record_bytes_max=18 * MIB)
     with pytest.raises(Mistake, match="message_bytes_max"):
         ClientSettings(message_bytes_max=5 * MIB)
+
+
+async def test_a_cut_that_waits_for_room_in_the_outbox_lets_others_go_on(bench: Bench) -> None:
+    """Another partition takes nothing for long, and somebody wants a snapshot meanwhile."""
+    opened = await bench.open(SUBSCRIBER, KEEPER)
+    ids = await make(bench, "subscriber", 60)
+    await make(bench, "keeper", 1)
+    await rest(5)
+    bench.faults.once(Fault.DROPPED_UNKNOWN, map=Map.INBOX, connection=opened.tenure.host.grid, times=10_000)
+    opened.tenure.settings = msgspec.structs.replace(opened.tenure.settings, outbox_bytes_max=5 * MIB)
+    await bench.publish("news", [1, b"x" * 300_000], kind=Kind.TOPIC)
+    await rest(2)
+    assert opened.state.begun
+    opened.tenure.cutting._want(1)
+    await rest(2)
+    envelope = bench.message("keeper-000", 7)
+    await bench.grid().set(Map.INBOX, P, slot_key(b"\x01client2", 1, 0), encode(Batch([envelope])))
+    await rest(2)
+    assert opened.state.begun
+    assert opened.state.cursors.get(b"\x01client2") == (1, 1), "what is for others is taken"
+    bench.faults.end()
+    await rest(20)
+    assert await seen_by(bench, ids) == [[1]] * 60
+    assert opened.state.cut == 1
