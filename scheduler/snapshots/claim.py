@@ -40,6 +40,8 @@ class Claim:
         self.grid, self.formation, self._replaces_jobs, self._now_s = grid, formation, replaces_jobs, now_s
         self.there: Cluster | None = None
         """What was here before."""
+        self.highest = 0
+        """An incarnation that heads here are of; looked at where the marker does not tell."""
         self._stored: bytes | None = None
         self._marker: Cluster | None = None
         self._moving: list[Cluster] = []
@@ -53,8 +55,13 @@ class Claim:
         try:
             self._stored = await self.grid.get(Map.NODES, 0, MARKER)
             if self._stored is not None:
-                # A marker that is damaged says nothing; the heads do.
-                self.there = marker_of(self._stored) or await told_by_heads(self.grid)
+                self.there = marker_of(self._stored)
+            if self.there is None or self.there.restoring:
+                # A marker that is damaged or gone says nothing, the heads do; so they do where it may have been gone
+                # when somebody began to restore.
+                heads = await told_by_heads(self.grid)
+                self.there = self.there or heads
+                self.highest = heads.incarnation if heads is not None else 0
             if self.there is not None and self.there.restoring:
                 await self._outwait(self.there)
             if self._may_not_remove():

@@ -134,7 +134,7 @@ class _Restorer:
             # What is here may have been made of that one, by a restore that went well or was interrupted.
             self._resumes |= self.manifest.formation in (there.formation, there.replaces)
             self._was_whole = there.formed
-        note = await self._note(claim.there)
+        note = await self._note(claim.there, claim.highest)
         incarnation = note.incarnation
         await self._check_kept()
         first, *others = self._passes()
@@ -181,9 +181,9 @@ class _Restorer:
                 f"what is in this cluster was not known within {self.options.answer_s:g} s; nothing was changed"
             )
 
-    async def _note(self, there: Cluster | None) -> RestoreNote:
+    async def _note(self, there: Cluster | None, highest: int) -> RestoreNote:
         """Of an incarnation higher than any that has run these jobs, as far as this store and this grid know."""
-        known = [self.manifest.incarnation]
+        known = [self.manifest.incarnation, highest]
         if there is not None:
             known.append(there.incarnation)
         known += [note.incarnation for note in await self.catalog.notes()]

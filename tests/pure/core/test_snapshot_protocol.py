@@ -535,3 +535,16 @@ async def test_one_that_can_not_be_read_says_what_became_of_the_cluster(
         left = 4
         with pytest.raises(error, match="Nodes keep out of what was restored so far: run it again, or restore another"):
             await restore(here, taken.name, memory_bytes_max=1)
+
+
+async def test_a_marker_that_is_lost_does_not_make_a_restore_older_than_what_it_replaces(autojump_clock: Any) -> None:
+    """The heads tell which incarnation was here: one below it could never take its place, however often it is run."""
+    there = MemoryCluster(partitions=3).connect()
+    before = await find_or_form(there, "before", now_ms=1_790_000_000_000)
+    await there.delete(Map.NODES, 0, MARKER)
+    async with world() as here:
+        taken = await here.take()
+        assert before.incarnation > taken.incarnation + 1
+        with trio.fail_after(60):
+            result = await restore_snapshot(there, here.store, here.client.now_ms, RestoreOptions(replace=True))
+        assert result.incarnation > before.incarnation
