@@ -25,6 +25,7 @@ from tenure.nodes.errors import ClusterEnded, ClusterLost, ClusterReplaced, Grid
 from tenure.nodes.memory import follows
 from tenure.scheduler.cluster import MARKER, Cluster, find_or_form, has_lost_all, marker_of
 from tenure.scheduler.errors import NotDone
+from tenure.scheduler.fences import first_incarnation
 from tenure.scheduler.formats import Formats
 from tenure.scheduler.grid.port import Grid, GridError, Map, OwnershipEvent, Refused
 from tenure.scheduler.texts import told
@@ -56,7 +57,7 @@ async def join_cluster(
     name = secrets.token_hex(6)
     try:
         if begin_anew_if_lost:
-            await begin_anew(grid, known)
+            await begin_anew(grid, known, now_ms)
             cluster = await find_or_form(grid, name, instead_of=known, now_ms=now_ms, deadline_s=deadline_s)
         else:
             if known is not None:
@@ -92,8 +93,9 @@ async def _put_back(grid: Grid, known: Cluster) -> None:
         await grid.put_if_absent(Map.NODES, 0, MARKER, encode(known))
 
 
-async def begin_anew(grid: Grid, known: Cluster | None = None) -> None:
-    """Put an empty cluster in the place of one that has lost everything; one that has not is left alone.
+async def begin_anew(grid: Grid, known: Cluster | None = None, now_ms: int = 0) -> None:
+    """Put an empty cluster in the place of one that has lost everything; one that has not is left alone, and so is
+    one that somebody restores, whose marker moves while we look.
 
     Raises `GridError`.
     """
@@ -101,7 +103,9 @@ async def begin_anew(grid: Grid, known: Cluster | None = None) -> None:
     if stored is None or not await has_lost_all(grid):
         return
     old = marker_of(stored) or known or Cluster("", 1, grid.partition_count, True)
-    new = Cluster(secrets.token_hex(6), old.incarnation + 1, old.partition_count, False, anew=True)
+    before = max(old.incarnation, known.incarnation if known is not None else 0)
+    incarnation = max(before + 1, first_incarnation(now_ms))
+    new = Cluster(secrets.token_hex(6), incarnation, old.partition_count, False, anew=True)
     await grid.replace_if_same(Map.NODES, 0, MARKER, stored, encode(new))
 
 

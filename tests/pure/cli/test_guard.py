@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from tenure.nodes.errors import ClusterLost, ClusterReplaced, GridGone
 from tenure.nodes.guard import guard, join_cluster
 from tenure.scheduler.cluster import MARKER, Cluster, find, find_or_form
+from tenure.scheduler.fences import first_incarnation
 from tenure.scheduler.grid.memory import MemoryCluster
 from tenure.scheduler.grid.port import Grid, GridError, Map, Unknown
 from tenure.scheduler.keys import HEAD
@@ -105,6 +107,45 @@ async def test_to_begin_anew_takes_a_word(autojump_clock: trio.testing.MockClock
     assert await find(grid) == anew
     again, _ = await join_cluster(grid, begin_anew_if_lost=True)
     assert again == anew, "a cluster that has its data is never begun anew"
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_what_somebody_restores_is_not_begun_anew(goes_on: bool, autojump_clock: trio.testing.MockClock) -> None:
+    """It has no heads yet. Where nobody goes on with it any more, a word is enough."""
+    grid = empty_grid()
+    restoring = Cluster("restored", 5, PARTITIONS, False, restoring="snapshot", restored="snapshot")
+    await grid.set(Map.NODES, 0, MARKER, encode(restoring))
+
+    async def restore() -> None:
+        for beat in range(20):
+            await trio.sleep(1)
+            here = replace(restoring, beat=beat)
+            if not await grid.replace_if_same(Map.NODES, 0, MARKER, encode(here), encode(replace(here, beat=beat + 1))):
+                return
+        await grid.set(Map.HEADS, 1, HEAD, b"any")
+        await grid.set(Map.NODES, 0, MARKER, encode(replace(restoring, formed=True, restoring="")))
+
+    async with trio.open_nursery() as nursery:
+        if goes_on:
+            nursery.start_soon(restore)
+        joined, _ = await join_cluster(grid, known=KNOWN, begin_anew_if_lost=True)
+        nursery.cancel_scope.cancel()
+    assert (joined.formation == "restored") is goes_on
+    assert joined.anew is not goes_on
+
+
+async def test_tokens_grow_also_where_what_is_begun_anew_was_put_back_by_one_who_knew_less(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    grid = empty_grid()
+    await grid.set(Map.NODES, 0, MARKER, encode(Cluster("long ago", 1, PARTITIONS, True)))
+    anew, _ = await join_cluster(grid, known=KNOWN, begin_anew_if_lost=True)
+    assert anew.incarnation > KNOWN.incarnation
+    grid = empty_grid()
+    await grid.set(Map.NODES, 0, MARKER, encode(Cluster("long ago", 1, PARTITIONS, True)))
+    now_ms = 1_790_000_000_000
+    anew, _ = await join_cluster(grid, begin_anew_if_lost=True, now_ms=now_ms)
+    assert anew.incarnation == first_incarnation(now_ms), "as of any new cluster"
 
 
 async def test_a_marker_that_was_lost_alone_is_put_back(autojump_clock: trio.testing.MockClock) -> None:
