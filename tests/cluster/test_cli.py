@@ -50,9 +50,9 @@ def test_the_life_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, "schedule", "counter", "life", "total=10")
     run(capsys, "schedule", "counter", "life", "total=11", code=1)
     run(capsys, "schedule", "nonsense", "life", code=2)
-    assert main(["schedule", "counter", "typo", "totla=10"]) == 1
+    assert main(["schedule", "counter", "typo", "totla=10"]) == 2
     assert "has no field totla" in capsys.readouterr().err
-    run(capsys, "unschedule", "typo")
+    run(capsys, "state", "typo", code=1)  # nothing was made
     run(capsys, "publish", "life", '{"n": 1}', "--id", "once")
     run(capsys, "publish", "life", '{"n": 1}', "--id", "once")
     assert run(capsys, "ask", "life", '{"n": 4}') == [15]
