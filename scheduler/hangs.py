@@ -14,6 +14,7 @@ given up only when two nodes have ended of that very one.
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 __all__ = ["HANGS_MAX", "HANG_PREFIX", "WORD_KEPT_S", "Hang", "Hangs", "hang_key"]
 
@@ -39,6 +40,8 @@ class Hang(Struct, frozen=True):
     ends_after_s: float = 0.0
     """When its watchdog ends it, after this was written; 0: never."""
     ended: bool = False
+    memory_mib: float = 0.0
+    """What the process had taken, where it had to be ended for that; else 0."""
 
 
 def hang_key(node: str) -> bytes:
@@ -74,7 +77,7 @@ class Hangs:
 
     def _as_it_is(self, hang: Hang, age_s: float) -> Hang:
         has_ended = hang.ended or age_s >= hang.ends_after_s + PATIENCE_S
-        return Hang(hang.node, hang.partition, hang.job, hang.turn, hang.where, hang.ends_after_s, has_ended)
+        return replace(hang, ended=has_ended)
 
     def any(self) -> bool:
         """Is there any word?"""

@@ -106,6 +106,10 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     """A node whose loop has stood still in one handler for so long is ended by its watchdog (exit code 4), for its
     supervisor to start it again; 0: never. Where `tenure` runs the node, that is, not in tests; and not where it has
     a member of its own, with which all data would end."""
+    memory_max_mib: float | None = None
+    """A node whose process comes to take more memory than this while its loop stands still in one handler is ended in
+    the same way, at once; 0: never. None: nine tenths of what its control group (its container) or `ulimit -v` allows,
+    where one of them does set a limit."""
     crash_attempts_max: int = 3
     """A message whose turn was running in so many crashes in a row fails its job."""
     lane_lifetime_s: float = 3600.0

@@ -186,6 +186,8 @@ class Suspicion:
         if len(hung := self.tenure.host.hangs.ended(turn)) >= HANGS_MAX:
             where = next((hang.where for hang in hung if hang.where), "a place that is not known")
             what = f"HungRepeatedly: {len(hung)} nodes stood still in this turn, and had to be ended: at {where}"
+            if memory_mib := max(hang.memory_mib for hang in hung):
+                what += f"; it had taken {memory_mib:,.0f} MiB of memory, more than a node may take (memory_max_mib)"
             live.failure = Failure(what, "", turn, max(attempts, len(hung)), self.tenure.host.now_ms())
             self.tenure.start(self._forget_hangs, self.tenure.turns.draft, self.tenure.host.hangs.settle(turn))
             self.tenure.failing.give_up(live, live.queue[0])

@@ -26,7 +26,10 @@ pytestmark = pytest.mark.cluster
 SETTINGS = MemberSettings(cluster_name="hung-tests", port=0, heap_initial_mib=64, heap_max_mib=256)
 APPLICATION = """
 import re
+import time
 import tenure
+
+eaten = []
 
 @tenure.job("hung-counter")
 class Counter(tenure.Job):
@@ -39,6 +42,9 @@ class Counter(tenure.Job):
 @tenure.job("hog")
 class Hog(tenure.Job):
     def on_message(self, ctx: tenure.Context, message: str) -> None:
+        while message == "memory":
+            eaten.append(b"x" * 2**22)
+            time.sleep(0.01)
         if message == "regex":
             re.match(r"(a+)+$", "a" * 60 + "b")
         while True:
@@ -173,6 +179,31 @@ async def test_a_handler_that_never_returns_costs_two_nodes_once_and_its_job(
         assert [client.state(id).total for id in ids] == [1] * 20
         client.retry("hog-1", skip=True)
         assert client.describe("hog-1")["status"] == "running"
+
+
+async def test_a_handler_that_eats_memory_costs_two_nodes_once_and_its_job(app: Path, cluster: str) -> None:
+    with (
+        supervised(3, app, cluster, "--set", "memory_max_mib=400") as nodes,
+        tenure.SyncClient(cluster, registry=load_application(str(app), apart=True)) as client,
+    ):
+        ids = [f"c{n}" for n in range(20)]
+        client.schedule_many([("hung-counter", id, {}) for id in ids])
+        client.schedule("hog", id="hog-1")
+        assert [client.ask(id, 1) for id in ids] == [1] * 20
+        begun_s = time.monotonic()
+        client.publish("hog-1", "memory")
+        found = outages(client, ids, begun_s, lambda: has_failed(client, "hog-1"))
+        assert max((end_s for _, end_s, _ in found), default=0) < 20, found
+        error = client.describe("hog-1")["failure"]["error"]
+        assert error.startswith("HungRepeatedly: 2 nodes stood still in this turn")
+        assert "MiB of memory, more than a node may take (memory_max_mib)" in error
+        assert sorted(code for node in nodes for code in node.ends) == [Exit.HUNG] * 2
+        told = [entry for node in nodes for entry in node.said() if "has grown to" in str(entry.get("event"))]
+        assert len(told) == 2
+        taken = [int(entry["event"].partition("has grown to ")[2].partition(" MiB")[0]) for entry in told]
+        assert min(taken) > 400
+        assert max(taken) < 1000
+        assert [client.state(id).total for id in ids] == [1] * 20
 
 
 async def test_a_signal_is_heard_also_by_a_node_that_hangs(app: Path, cluster: str) -> None:

@@ -29,6 +29,7 @@ from tenure.members.health import keep_health_file
 from tenure.nodes.application import Application
 from tenure.nodes.embedded import open_embedded
 from tenure.nodes.errors import NotDrained, UnsafeMembers
+from tenure.nodes.footprint import excess
 from tenure.nodes.guard import guard, join_cluster
 from tenure.nodes.launching import open_launchers
 from tenure.nodes.memory import Memory, nodes_memory
@@ -118,7 +119,14 @@ async def run_node(
     stop, serving = trio.Event(), trio.Event()
     # With a member of its own nobody else could take over: all data would end with it.
     hung_after_s = options.settings.hung_after_s if options.cluster is not None else 0.0
-    watchdog = Watchdog(hung_after_s, options.drain_deadline_s, say=_say_of_hangs, look=look_at_main)
+    memory_max_mib = options.settings.memory_max_mib if options.cluster is not None else 0.0
+    watchdog = Watchdog(
+        hung_after_s,
+        options.drain_deadline_s,
+        say=_say_of_hangs,
+        look=look_at_main,
+        excess_mib=excess(memory_max_mib),
+    )
     async with trio.open_nursery() as signals:
         await signals.start(_heed_signals, stop, watchdog)
         with trio.CancelScope() as whole:

@@ -3,9 +3,10 @@
     loop ── beat ── beat ── [a handler does not return]
     watchdog:   0.5 s: word for the next owner ── 1 s: in the log, with its stack ── hung_after_s: word, log, the end
 
-A handler that comes back takes the word back. Who ends leaves it: the second node that has to end of the same turn is
-the last one (see `tenure.scheduler.hangs`). A process that was frozen as a whole is not hung: what counts is time in
-which this thread was awake.
+A handler in which the process's memory outgrows what it may take is ended at once, with the same word, before the
+system ends it with none. A handler that comes back takes the word back. Who ends leaves it: the second node that has to
+end of the same turn is the last one (see `tenure.scheduler.hangs`). A process that was frozen as a whole is not hung:
+what counts is time in which this thread was awake.
 """
 
 import os
@@ -110,13 +111,17 @@ class Watchdog:
         say: Callable[[str, str, str], None],
         look: Callable[[], Standing | None],
         end: Callable[[int], Any] = os._exit,
+        excess_mib: Callable[[], float] = lambda: 0.0,
         last_words_s: float = LAST_WORDS_S,
     ) -> None:
         """`say` takes a level, a sentence and a stack. `hung_after_s` 0: it looks, and ends nothing that was not told
-        to end."""
+        to end, or takes too much memory. `excess_mib` says what the process has taken, where that is too much; else 0.
+        """
         self.hung_after_s, self.drain_deadline_s = hung_after_s, drain_deadline_s
         self._say, self._look, self._end, self._last_words_s = say, look, end, last_words_s
+        self._excess_mib, self._had_excess = excess_mib, False
         self.node = ""
+        self.is_ending = False
         self.leave_word: Callable[[Hang | None], threading.Event] | None = None
         """Lets others know; None takes it back. The event is set when it is done."""
         self._beats = self._seen_beats = 0
@@ -132,6 +137,7 @@ class Watchdog:
     def beat(self) -> None:
         """The loop goes round."""
         self._beats += 1
+        self._had_excess = self._excess_mib() > 0
 
     def hear(self, number: int, now_s: float) -> None:
         """A signal came that tells the process to stop; in whatever thread."""
@@ -186,11 +192,12 @@ class Watchdog:
                 if self.leave_word is not None:
                     self.leave_word(None)
 
-    def _leave_word(self, *, ended: bool) -> threading.Event | None:
+    def _leave_word(self, *, ended: bool, memory_mib: float = 0.0) -> threading.Event | None:
         if self._standing is None or self._standing.turn is None or self.leave_word is None:
             return None
         turn, left_s = self._standing.turn, max(0.0, self.hung_after_s - self._turn_s)
-        self._word = Hang(self.node, turn.partition, turn.job, turn.turn, self._standing.where, left_s, ended)
+        where = self._standing.where
+        self._word = Hang(self.node, turn.partition, turn.job, turn.turn, where, left_s, ended, memory_mib)
         return self.leave_word(self._word)
 
     def _what(self) -> str:
@@ -213,15 +220,29 @@ class Watchdog:
                 self._quit(QUIT_EXIT_CODE, "told again to stop, while it hangs: it quits at once")
             elif now_s - self._told_to_stop_s >= self.drain_deadline_s:
                 self._quit(HUNG_EXIT_CODE, "told to stop, and did not hear it within the drain deadline: it is ended")
+        if mib := self._outgrown_mib():
+            why = (
+                f"the process has grown to {mib:,.0f} MiB meanwhile, more than it may take (memory_max_mib): its "
+                "watchdog ends this node; others take over, and its supervisor is to start it again"
+            )
+            self._quit(HUNG_EXIT_CODE, why, mib)
         if not self.hung_after_s:
             return
         if self._turn_s >= self.hung_after_s or self._still_s >= LOOP_TIMES * self.hung_after_s:
             why = "its watchdog ends this node; others take over, and its supervisor is to start it again"
             self._quit(HUNG_EXIT_CODE, why)
 
-    def _quit(self, code: int, why: str) -> None:
+    def _outgrown_mib(self) -> float:
+        """The process's memory, where it has become too much in the turn that the loop stands in. Where it was too much
+        before, this turn is not to blame."""
+        if self._had_excess or self._turn_s < LOOKED_AT_S or self._standing is None or self._standing.turn is None:
+            return 0.0
+        return self._excess_mib()
+
+    def _quit(self, code: int, why: str, memory_mib: float = 0.0) -> None:
         """Whatever hangs may hold what the log or the grid needs: neither has more time than a moment."""
-        delivered = self._leave_word(ended=True)
+        self.is_ending = True
+        delivered = self._leave_word(ended=True, memory_mib=memory_mib)
         text, stack = f"{self._what()}: {why}", self._standing.stack if self._standing is not None else ""
         saying = threading.Thread(target=self._say, args=("error", text, stack), daemon=True)
         saying.start()
@@ -307,6 +328,8 @@ def _alarms(watchdog: Watchdog) -> Iterator[None]:
     goes off when the loop has not beaten lets the watchdog in for a moment."""
 
     def let_in(number: int, frame: FrameType | None) -> None:
+        if watchdog.is_ending:
+            time.sleep(LAST_WORDS_S)  # what eats memory, eats no more before the word is out
         time.sleep(0.05 if watchdog.is_speaking else 0.002)
 
     if signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:

@@ -195,4 +195,6 @@ def test_what_has_changed_is_told_once() -> None:
 def test_what_is_stored_may_grow() -> None:
     [hang] = word("t").values()
     assert decode(encode(hang), Hang) == hang
+    of_memory = Hang("a", 1, "j", "t", "w", 0.0, True, 3700.0)
+    assert decode(encode(of_memory), Hang) == of_memory
     assert decode(encode({"node": "a", "partition": 1, "job": "j", "turn": "t", "later": 5}), Hang).turn == "t"

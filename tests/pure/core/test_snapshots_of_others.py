@@ -52,8 +52,7 @@ MANIFEST = b"""{
  "checksum": "34f2a4acfca69bb1d655370ca90ef045"
 }
 """
-"""As commit c95cb39 wrote it (see tests/upgrade/FROM), which named no packs. Partition 0 refers to one that the
-snapshot before has written."""
+"""As commit c95cb39 wrote it, which named no packs. Partition 0 refers to one that the snapshot before has written."""
 FILES = {
     "packs/f6d161f9be3d2c27/00000-0": (
         "cmZQ%n9{T`dEU~3oW#sLMn=ZvMWuOpnR)3)SQ;1RF)$uDFyX)vh6NKACgM=S$OKc;v@r3A1S7)?h*1p)qZk()VOW@qTdrXO09!mZZ~"

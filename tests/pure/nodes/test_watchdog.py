@@ -24,13 +24,19 @@ class Dog:
     """A watchdog and all that it does."""
 
     def __init__(self, hung_after_s: float = 10.0, drain_deadline_s: float = 30.0) -> None:
-        self.now_s = 100.0
+        self.now_s, self.excess_mib = 100.0, 0.0
         self.said: list[tuple[str, float, str, str]] = []
         self.words: list[Hang | None] = []
         self.ends: list[tuple[float, int]] = []
         self.standing: Callable[[], Standing | None] = lambda: Standing(TURN, "app.py:12 in on_message", "the stack")
         self.watchdog = Watchdog(
-            hung_after_s, drain_deadline_s, say=self._say, look=lambda: self.standing(), end=self._end, last_words_s=0.2
+            hung_after_s,
+            drain_deadline_s,
+            say=self._say,
+            look=lambda: self.standing(),
+            end=self._end,
+            excess_mib=lambda: self.excess_mib,
+            last_words_s=0.2,
         )
         self.watchdog.node = "a"
         self.watchdog.leave_word = self._leave
@@ -187,6 +193,52 @@ def test_a_log_or_grid_that_hangs_too_does_not_keep_it_from_ending() -> None:
     dog.until_the_end()
     never.set()
     assert time.monotonic() - began_s < 5
+
+
+@pytest.mark.parametrize("hung_after_s", [0.0, 10.0])
+def test_a_handler_that_eats_memory_ends_the_process_at_once_and_leaves_word_of_that(hung_after_s: float) -> None:
+    dog = Dog(hung_after_s)
+    dog.goes(1, beats=True)
+    dog.goes(2)
+    assert not dog.ends
+    dog.excess_mib = 3700.0
+    dog.until_the_end()
+    [(at_s, code)] = dog.ends
+    assert code == HUNG_EXIT_CODE
+    assert at_s == pytest.approx(3.1, abs=0.1)
+    word = dog.words[-1]
+    assert word is not None
+    assert (word.job, word.turn, word.ended, word.memory_mib) == ("hog-1", TURN.turn, True, 3700.0)
+    level, _, text, stack = dog.said[-1]
+    assert (level, stack) == ("error", "the stack")
+    assert "job 'hog-1' (hog, message)" in text
+    assert "has grown to 3,700 MiB meanwhile, more than it may take (memory_max_mib)" in text
+
+
+def test_the_first_look_finds_it() -> None:
+    dog = Dog()
+    dog.goes(1, beats=True)
+    dog.excess_mib = 500.0
+    dog.until_the_end()
+    assert dog.ends == [(pytest.approx(1.4, abs=0.11), HUNG_EXIT_CODE)]
+    assert [word.ended for word in dog.words if word is not None] == [True]
+
+
+def test_memory_that_was_taken_before_is_not_held_against_a_turn() -> None:
+    dog = Dog()
+    dog.excess_mib = 500.0
+    dog.goes(1, beats=True)
+    dog.goes(5)
+    assert not dog.ends
+
+
+def test_memory_outside_of_turns_is_held_against_nobody() -> None:
+    dog = Dog()
+    dog.standing = lambda: Standing(None, "engine.py:1 in f", "")
+    dog.goes(1, beats=True)
+    dog.excess_mib = 500.0
+    dog.goes(5)
+    assert (dog.ends, dog.words) == ([], [])
 
 
 # -- where a loop stands --------------------------------------------------------------------------
