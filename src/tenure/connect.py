@@ -3,9 +3,11 @@
 One of its own is started only for those who ask for it by name. In a handler it is the handler's own cluster.
 """
 
+import errno
 import os
+import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CLUSTER_VARIABLE",
     "Within",
+    "check_listening",
     "exported",
     "find_cluster",
     "open_remote",
@@ -38,6 +41,7 @@ __all__ = [
 CLUSTER_VARIABLE = "TENURE_CLUSTER"
 CLUSTER_NAME = "tenure"
 PORT = 5701
+PROBE_S = 0.5
 DEFAULT_CLUSTER = f"{CLUSTER_NAME}@127.0.0.1:{PORT}"
 
 Within = Callable[[Registry | None, ClientSettings | None], AbstractAsyncContextManager[GridClient]]
@@ -129,6 +133,42 @@ def _address(text: str) -> str:
     return text if ":" in text else f"{text}:{PORT}"  # what looks like IPv6 is refused with the rest
 
 
+async def check_listening(settings: "HazelcastSettings") -> None:
+    """Raises `CannotConnect` where nobody need wait to know that nobody is there: all addresses are of this machine,
+    and nothing listens there."""
+    import trio
+
+    from tenure.scheduler.grid.hazelcast import CannotConnect
+
+    if await trio.to_thread.run_sync(_may_be_listening, settings.addresses):
+        return
+    raise CannotConnect(
+        f"No connection to cluster {settings.cluster_name!r} at {', '.join(settings.addresses)}: nothing listens "
+        "there. Start a member there, or name the address and the cluster of a running one."
+    )
+
+
+def _may_be_listening(addresses: Sequence[str]) -> bool:
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not _is_loopback(host):
+            return True
+        with socket.socket() as probe:
+            probe.settimeout(PROBE_S)
+            if probe.connect_ex((host, int(port))) != errno.ECONNREFUSED:
+                return True
+    return False
+
+
+def _is_loopback(host: str) -> bool:
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def wall_clock_ms() -> int:
     """This machine's time."""
     return time.time_ns() // 1_000_000
@@ -139,8 +179,10 @@ async def open_remote(cluster: str, registry: Registry, settings: ClientSettings
     """A client of the cluster at this address. Raises `CannotConnect`."""
     from tenure.scheduler.grid.hazelcast import HazelcastGrid
 
+    settings_of_grid = parse_cluster(cluster)
+    await check_listening(settings_of_grid)
     async with (
-        HazelcastGrid.connect(parse_cluster(cluster)) as grid,
+        HazelcastGrid.connect(settings_of_grid) as grid,
         open_client(grid, settings=settings, registry=registry, now_ms=wall_clock_ms) as client,
     ):
         yield client

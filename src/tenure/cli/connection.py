@@ -1,11 +1,8 @@
 """A command's connection to its cluster, and what is said when nobody answers."""
 
-import errno
-import ipaddress
 import logging
-import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -36,51 +33,23 @@ WAYS_BACK = (
     "Restore a snapshot (`tenure restore URL --replace`); or, if it is meant to be a new one, say so (`tenure doctor "
     "--accept`)."
 )
-CONNECT_S, PROBE_S, SAY_AFTER_S = 10.0, 0.5, 1.0
+CONNECT_S, SAY_AFTER_S = 10.0, 1.0
 
 
 @asynccontextmanager
 async def connected_grid(connection: Connection) -> AsyncIterator["HazelcastGrid"]:
     """A connection to the members. Raises `CannotConnect`."""
-    import trio
-
-    from tenure.connect import parse_cluster
+    from tenure.connect import check_listening, parse_cluster
     from tenure.scheduler.grid.hazelcast import HazelcastGrid
 
     hush(connection)
     settings = replace(parse_cluster(cluster_of(connection)), connect_timeout_s=connection.connect_timeout or CONNECT_S)
     if connection.connect_timeout is None:
-        await trio.to_thread.run_sync(_check_listening, settings.cluster_name, settings.addresses)
+        await check_listening(settings)
     with _saying_what_is_waited_for(f"waiting for {cluster_of(connection)} …") as come:
         async with HazelcastGrid.connect(settings) as grid:
             come()
             yield grid
-
-
-def _check_listening(cluster_name: str, addresses: "Sequence[str]") -> None:
-    """Raises `CannotConnect` where nobody need wait to know that nobody is there."""
-    from tenure.scheduler.grid.hazelcast import CannotConnect
-
-    for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not _is_loopback(host):
-            return
-        with socket.socket() as probe:
-            probe.settimeout(PROBE_S)
-            if probe.connect_ex((host, int(port))) != errno.ECONNREFUSED:
-                return
-    where = ", ".join(addresses)
-    raise CannotConnect(
-        f"No connection to cluster {cluster_name!r} at {where}: nothing listens there. "
-        "Start a member there, or name the address and the cluster of a running one."
-    )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @contextmanager

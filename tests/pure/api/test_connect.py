@@ -1,6 +1,7 @@
 """Where a client's cluster comes from."""
 
 import os
+import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -54,6 +55,21 @@ async def test_a_cluster_or_a_grid() -> None:
     grid.close()
 
 
+@pytest.mark.parametrize("addresses", ["127.0.0.1:9", "127.0.0.1:9,localhost:9"])
+async def test_that_nothing_listens_on_this_machine_is_said_at_once(addresses: str) -> None:
+    began_s = time.monotonic()
+    with pytest.raises(CannotConnect, match=r"at 127\.0\.0\.1:9.*: nothing listens there\. Start a member"):
+        await tenure.Client(f"nowhere@{addresses}").__aenter__()
+    assert time.monotonic() - began_s < 1
+
+
+def test_a_client_for_threads_says_so_too() -> None:
+    began_s = time.monotonic()
+    with pytest.raises(CannotConnect, match=r"nothing listens there\. Start a member"):
+        tenure.SyncClient("nowhere@127.0.0.1:9").__enter__()
+    assert time.monotonic() - began_s < 2
+
+
 # -- where none is named --------------------------------------------------------------------------
 
 
@@ -67,6 +83,7 @@ def tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[HazelcastSett
         raise CannotConnect("Nothing listens there.")
 
     monkeypatch.setattr(HazelcastGrid, "connect", connect)
+    monkeypatch.setattr("tenure.connect._may_be_listening", lambda addresses: True)
     monkeypatch.setenv("TENURE_STATE_DIR", str(tmp_path))
     monkeypatch.delenv(CLUSTER_VARIABLE, raising=False)
     return seen
