@@ -23,7 +23,17 @@ from tenure.scheduler.deadline import checked_limit
 from tenure.scheduler.defining import Defining
 from tenure.scheduler.directory import Directory
 from tenure.scheduler.elapsed import Elapsed
-from tenure.scheduler.errors import Backlogged, Mistake, NotDone, TooLarge, UnknownJob, UnreadableFormat, WrongType
+from tenure.scheduler.errors import (
+    Backlogged,
+    ClientClosed,
+    Final,
+    Mistake,
+    NotDone,
+    TooLarge,
+    UnknownJob,
+    UnreadableFormat,
+    WrongType,
+)
 from tenure.scheduler.formats import Formats
 from tenure.scheduler.grid.port import Grid, GridError, Map, OwnershipEvent
 from tenure.scheduler.jobtype import Registry, registry
@@ -40,6 +50,10 @@ NAMED_MAX = 3
 REPEAT_S, REPEAT_MAX_S = 1.0, 8.0
 """A question to a partition is asked again after so long without an answer, then after twice as long each time."""
 MAY_BE_ANOTHER = (OwnershipEvent.MERGED, OwnershipEvent.PARTITION_LOST, OwnershipEvent.RECONNECTED)
+CLOSED = (
+    "this client's connection is closed for good: the members have come back as another cluster (with another number "
+    "of partitions, say). Open another client"
+)
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -79,6 +93,13 @@ class GridClient:
         """Members have changed: so may the cluster have."""
         if event in MAY_BE_ANOTHER:
             self.allegiance.doubt()
+        elif event is OwnershipEvent.CLOSED:
+            self.end_all(ClientClosed(CLOSED))
+
+    def end_all(self, reason: Final) -> None:
+        """This client can do nothing any more: all who wait are told why at once, and so is whoever calls it later."""
+        self.sending.refuse(reason)
+        self.asking.give_up()
 
     def _let_go(self) -> None:
         self.sending.let_go()
@@ -269,8 +290,7 @@ class GridClient:
         except GridError:
             pass  # with the next lane, then
         except UnreadableFormat as error:
-            self.sending.refuse(error)
-            self.asking.give_up()
+            self.end_all(error)
 
 
 def _is_readable(body: bytes) -> bool:

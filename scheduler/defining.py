@@ -267,6 +267,7 @@ class Defining:
         async with trio.open_nursery() as nursery:
             for id in found:
                 nursery.start_soon(look, id)
+        self._check_open()
         return [id for id, is_missing in found.items() if is_missing]
 
     async def _is_missing(self, id: str) -> bool:
@@ -278,6 +279,8 @@ class Defining:
             except (Undecodable, UnreadableFormat):
                 return False  # of its owner's to say; its messages wait
             except GridError:
+                if self.client.sending.refused is not None:
+                    return False  # said by who asked for many
                 attempt += 1
                 await self._pause(attempt)
 
@@ -297,4 +300,9 @@ class Defining:
         return msgspec.structs.replace(there, wanted=wanted, revision=there.revision + 1)
 
     async def _pause(self, attempt: int) -> None:
+        self._check_open()
         await trio.sleep(min(self.settings.retry_pause_max_s, self.settings.retry_pause_s * 2 ** min(attempt, 10)))
+
+    def _check_open(self) -> None:
+        if self.client.sending.refused is not None:
+            raise self.client.sending.refused

@@ -88,7 +88,8 @@ class Backlogged(TryAgain):
 
 
 class ClientClosed(Final):
-    """The client was closed before this was done."""
+    """The client was closed before this was done; or its connection is closed for good, as another cluster has come in
+    the place of the one that it knew. Open another client."""
 
 
 class ClusterReplaced(Final):

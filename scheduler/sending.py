@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from tenure.scheduler.deadline import checked_limit
-from tenure.scheduler.errors import Backlogged, ClientClosed, ClusterReplaced, Undecodable, UnreadableFormat
+from tenure.scheduler.errors import Backlogged, ClientClosed, ClusterReplaced, Final, Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.held_back import HeldBack, told
 from tenure.scheduler.outlanes import Action, OutLane, Step, Ticket, Waiting
@@ -34,8 +34,9 @@ class Sending:
         self.client, self.grid, self.settings = client, client.grid, client.settings
         self.sender, self.formats, self.now_ms = client.sender, client.formats, client.now_ms
         self.closed = False
-        self.refused: UnreadableFormat | None = None
-        """Why this client can do nothing here any more: the cluster writes what it can't read."""
+        self.refused: Final | None = None
+        """Why this client can do nothing here any more: the cluster writes what it can't read, or its connection is
+        closed for good."""
         self._nursery = nursery
         self._elapsed, self.allegiance = client.elapsed, client.allegiance
         self.held_back = HeldBack(client, self, nursery)
@@ -57,7 +58,7 @@ class Sending:
         self.closed = True
         self.let_go()
 
-    def refuse(self, reason: UnreadableFormat) -> None:
+    def refuse(self, reason: Final) -> None:
         """Send nothing more, and let go of those who wait for it."""
         self.refused = reason
         self.let_go()

@@ -34,6 +34,7 @@ from typing import NamedTuple
 
 __all__ = [
     "LIFETIMES_S",
+    "Closed",
     "Entry",
     "EntryEvent",
     "Grid",
@@ -75,6 +76,10 @@ class Refused(GridError):
 
 class Unknown(GridError):
     """Nobody can say whether the call was applied; it may also be applied later."""
+
+
+class Closed(Unknown):
+    """This connection is closed for good, so nobody can say, here; no call on it will succeed any more."""
 
 
 class Entry(NamedTuple):
@@ -135,6 +140,7 @@ class OwnershipEvent(enum.Enum):
     MERGED = "this part of a split cluster was merged into another: tenures must be dropped"
     DISCONNECTED = "this client is cut off"
     RECONNECTED = "this client is connected again: events in between were lost"
+    CLOSED = "this connection is closed for good, though nobody here has closed it: each call raises `Closed`"
 
 
 class Grid(ABC):

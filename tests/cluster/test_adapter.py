@@ -13,9 +13,11 @@ import pytest
 import trio
 
 from tenure.members import Member, MemberSettings, Standard, check_members, free_port, settle, start_member
+from tenure.scheduler.client import open_client
+from tenure.scheduler.errors import ClientClosed
 from tenure.scheduler.grid.hazelcast import CannotConnect, HazelcastGrid, HazelcastSettings
 from tenure.scheduler.grid.hazelcast.client import TenureClient
-from tenure.scheduler.grid.port import EntryEvent, Map, OwnershipEvent, Refused, Unknown
+from tenure.scheduler.grid.port import Closed, EntryEvent, Map, OwnershipEvent, Refused, Unknown
 
 pytestmark = pytest.mark.cluster
 
@@ -290,6 +292,34 @@ async def test_a_restart_of_the_whole_cluster_is_survived_and_told(pair: Cluster
             assert heard
             assert await grid.get(Map.INBOX, 3, key + b"never") is None
             await until(lambda: not grid._client.invocations._pending)
+
+
+async def test_a_cluster_that_comes_back_with_other_partitions_ends_its_clients_at_once_and_for_good() -> None:
+    cluster = Cluster(replace(SETTINGS, cluster_name="other-partitions", partition_count=13), 1)
+    await cluster.start()
+    events: list[OwnershipEvent] = []
+    try:
+        async with (
+            cluster.connect() as grid,
+            grid.watch_ownership(events.append),
+            open_client(grid, now_ms=lambda: time.time_ns() // 1_000_000) as client,
+        ):
+            await client.publish("nobody-reads-it", 1)
+            cluster.kill()
+            cluster.settings = replace(cluster.settings, partition_count=17)
+            await cluster.start()
+            await until(lambda: OwnershipEvent.CLOSED in events)
+            began = time.monotonic()
+            for call in (client.publish("a", 1), client.ask("a", 1), client.defining.created("a")):
+                with pytest.raises(ClientClosed, match="Open another client"):
+                    await call
+            with pytest.raises(Closed, match="closed for good; open another"):
+                await grid.get(Map.INBOX, 3, b"key")
+            assert time.monotonic() - began < 1
+        async with cluster.connect() as grid:
+            assert grid.partition_count == 17
+    finally:
+        cluster.kill()
 
 
 async def test_a_member_that_leaves_tells_of_nothing_and_is_known_by_what_it_gives_away() -> None:

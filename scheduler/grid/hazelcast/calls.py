@@ -20,7 +20,7 @@ from outcome import Error, Value
 from tenure.scheduler.grid.hazelcast.handover import Handover
 from tenure.scheduler.grid.hazelcast.steady import steady_s
 from tenure.scheduler.grid.hazelcast.wire import Decode
-from tenure.scheduler.grid.port import GridError, Refused, Unknown
+from tenure.scheduler.grid.port import Closed, GridError, Refused, Unknown
 
 __all__ = ["About", "Call", "Caller"]
 
@@ -128,11 +128,11 @@ class Call(Invocation):
 
     def _failure(self, error: BaseException) -> GridError:
         # Sent once and refused: it never ran. Sent again after a first try: that one may have.
-        kind = Refused if isinstance(error, _REFUSALS) and self.sends <= 1 else Unknown
+        kind: type[GridError] = Refused if isinstance(error, _REFUSALS) and self.sends <= 1 else Unknown
         reason = str(error).partition("\n")[0]
         if isinstance(error, HazelcastClientNotActiveError):
             # Closed by us, or the cluster that came back is not the one that it was (its partition count, for one).
-            reason = "this connection is closed for good; open another"
+            kind, reason = Closed, "this connection is closed for good; open another"
         failure = kind(f"{self.about}: {type(error).__name__}{f': {reason}' if reason else ''}")
         failure.__cause__ = error
         return failure

@@ -360,6 +360,10 @@ class HazelcastGrid(Grid):
             self._tell(OwnershipEvent.DISCONNECTED)
         elif kind == "lifecycle" and what == "CONNECTED" and self._was_connected:
             self._follow(events_lost=True)
+        elif kind == "lifecycle" and what == "SHUTDOWN":
+            # Not by us: what it tells then is not heard any more.
+            _log.error("Closed for good: cluster %s has come back as another one", self.settings.cluster_name)
+            self._tell(OwnershipEvent.CLOSED)
         self._changes.set()
         self._changes = trio.Event()
 
