@@ -139,7 +139,9 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     retry_pause_max_s: float = 0.5
     """The longest such pause."""
     allow_pickled_jobs: bool = False
-    """Run callables that clients sent as pickles: whoever may write to the grid may then run code here."""
+    """Run callables that clients sent as pickles: whoever may write to the grid may then run code here. That goes also
+    for what was written before: a job with a forged pickle waits while no node runs such jobs, and runs as soon as one
+    joins that does. Look at what waits (`tenure jobs state=stuck`) before you start one."""
 
 
 class ClientSettings(_Checked, frozen=True, kw_only=True):

@@ -60,6 +60,20 @@ def test_every_object_is_of_a_known_kind_and_has_a_name() -> None:
     assert len(set(names)) == len(names)
 
 
+def test_all_services_of_the_compose_file_keep_bounded_logs() -> None:
+    services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    assert len(services) == 6
+    for service in services.values():
+        assert service["logging"]["driver"] == "json-file"
+        assert set(service["logging"]["options"]) == {"max-size", "max-file"}
+
+
+def test_the_label_that_publishers_need_is_told() -> None:
+    [policy] = of_kind("NetworkPolicy")
+    [label] = policy["spec"]["ingress"][0]["from"][0]["podSelector"]["matchLabels"].items()
+    assert f"pods with the label `{label[0]}: {label[1]}`" in (DOCKER / "README.md").read_text()
+
+
 def test_selectors_find_what_they_are_for() -> None:
     labels = [found["spec"]["template"]["metadata"]["labels"] for found, _ in pods()]
     for found, _ in pods():
