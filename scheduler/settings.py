@@ -126,8 +126,8 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     dead_letters_keep_s: float = 604_800.0
     """A dead letter is kept for so long: a week."""
     remembered_max: int = 500_000
-    """Ids of messages that one partition remembers. Clients that would publish with more of them wait until some have
-    expired (`remember_s` of a job's type says when)."""
+    """Ids of messages that one partition remembers. Clients that would publish with more of them hold back what is for
+    the same jobs until some have expired (`remember_s` of a job's type says when)."""
     remembered_bytes_max: int = 64 * 2**20
     """The same in bytes, with the answers to those who asked."""
     instances_max: int = 10_000
