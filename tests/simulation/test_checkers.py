@@ -308,10 +308,25 @@ def both_go_on(told: Told) -> None:
     told.record("f", "b")
 
 
+def fenced_twice(told: Told) -> None:
+    fenced(told)
+    told.opening("x", "", epoch=3, node="restore")
+    told.opening("d", "x", epoch=4, node="n2")
+    told.record("e", "d", epoch=4, node="n2")
+
+
+def goes_on_before_the_second_fence(told: Told) -> None:
+    fenced_twice(told)
+    told.opening("f", "c", epoch=3, node="n3")
+    told.record("g", "f", epoch=3, node="n3")
+
+
 @pytest.mark.parametrize(
     ("tell", "verdict_is"),
     [
         (fenced, "right"),
+        (fenced_twice, "right"),
+        (goes_on_before_the_second_fence, "wrong"),
         (goes_on_behind_the_fence, "right"),
         (goes_on_before_the_fence, "wrong"),
         (both_go_on, "wrong"),

@@ -29,6 +29,8 @@ class JournalCheck(Watcher):
         self._wrong: list[str] = []
         self._before: dict[int, list[dict[str, str]]] = {}
         """partition -> the logs that ended when a snapshot was restored: what was acknowledged in each"""
+        self._first: dict[int, str] = {}
+        """partition -> the first opening of all"""
         self._fences: set[str] = set()
         self._fenced_at: dict[int, tuple[str, int]] = {}
         """partition -> the opening that the log of now begins with, if that of before was fenced off, and its slot"""
@@ -52,6 +54,7 @@ class JournalCheck(Watcher):
         known[record.id] = record
         if record.kind == RecordKind.OPENING:
             self.owners[partition] = writer
+            self._first.setdefault(partition, record.id)
         for watcher in tuple(self.watchers):
             watcher(writer, partition, int.from_bytes(key, "big"), record)
         if self._trace.detailed or record.kind != RecordKind.TURNS:
@@ -65,8 +68,8 @@ class JournalCheck(Watcher):
         if record.kind == RecordKind.OPENING:
             # It counts for nothing before its head is claimed, and others may have written it again. Where a snapshot
             # is restored, one that follows nothing fences off all that was: another log begins.
-            if not record.after and partition in self._acknowledged:
-                self._before.setdefault(partition, []).append(self._acknowledged.pop(partition))
+            if not record.after and self._first[partition] != record.id:
+                self._before.setdefault(partition, []).append(self._acknowledged.pop(partition, {}))
                 self._fenced_at[partition] = record.id, int.from_bytes(key, "big")
                 self._fences.add(record.id)
             return
@@ -96,7 +99,7 @@ class JournalCheck(Watcher):
         """All that is wrong so far."""
         found = Findings(wrong=list(self._wrong))
         for partition, logs in self._before.items():
-            for acknowledged in logs:
+            for acknowledged in filter(None, logs):
                 self._judge_log(partition, acknowledged, found)
         for partition, acknowledged in self._acknowledged.items():
             chain = self._judge_log(partition, acknowledged, found)
