@@ -151,7 +151,8 @@ class JobPaused(TryAgain):
 
 
 class JobStuck(TryAgain):
-    """No node that is there can run the job, so the question was refused: it has no effect. The text has the cause."""
+    """No node that is there can run the job, so what was asked has no effect: a question is refused, and nothing is
+    retried. The text has the cause."""
 
 
 class Rejected(Final):

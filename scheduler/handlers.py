@@ -4,6 +4,7 @@ later.
 
 import difflib
 import inspect
+import re
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -12,7 +13,7 @@ import msgspec
 
 from tenure.scheduler.errors import Mistake
 
-__all__ = ["check_handlers", "decoder_of", "message_type_of", "name_shown"]
+__all__ = ["check_handlers", "decoder_of", "message_type_of", "name_shown", "own_names"]
 
 ALSO_KNOWN_AS = {
     "on_create": "on_start",
@@ -73,12 +74,22 @@ def _check_signature(name: str, handler: Callable[..., Any], *, is_class: bool) 
         signature.bind(*parameters)
     except TypeError as error:
         shown = f"def {getattr(handler, '__name__', name)}({', '.join(parameters)})"
-        raise Mistake(f"{name_shown(handler)}{signature} can't be called as `{shown}`: {error}") from None
+        has = own_names(f"{name_shown(handler)}{signature}")
+        raise Mistake(f"{has} can't be called as `{shown}`: {error}") from None
 
 
 def name_shown(handler: Any) -> str:
     """As people call it: `Account.on_message`."""
     return str(getattr(handler, "__qualname__", None) or repr(handler)).rpartition("<locals>.")[2]
+
+
+_LOADED = re.compile(r"\b_tenure_\S*?_[0-9a-f]{8}\.")
+
+
+def own_names(text: str) -> str:
+    """A text without the module that a file becomes when it is loaded as an application: what is in there is called by
+    the names that it has in the file."""
+    return _LOADED.sub("", text)
 
 
 def message_type_of(handler: Any, skip: int) -> Any:
@@ -104,7 +115,7 @@ def decoder_of(type_name: str, what: str, type: Any) -> Callable[[Any], Any]:
     try:
         return msgspec.msgpack.Decoder(type).decode
     except TypeError as error:
-        raise Mistake(f"job type {type_name!r}: {_blamed(what, type)}: {_advised(error)}") from None
+        raise Mistake(f"job type {type_name!r}: {_blamed(what, type)}: {own_names(_advised(error))}") from None
 
 
 def _advised(error: TypeError) -> str:

@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 
 from tenure.scheduler.bodies import DEPTH_MAX, check, is_too_deep
 from tenure.scheduler.errors import Mistake, NotPicklable, Undecodable, UnknownJobType, WrongType
-from tenure.scheduler.handlers import check_handlers, decoder_of, message_type_of
+from tenure.scheduler.handlers import check_handlers, decoder_of, message_type_of, own_names
 from tenure.scheduler.keys import checked_address
 from tenure.scheduler.wire import SECONDS_MAX, UNSTORABLE, Kind
 
@@ -206,10 +206,12 @@ class JobType:
 
 
 _NATIVE = (bytes, bytearray, memoryview)
+_Class = type
 
 
 def _shown(type: Any) -> str:
-    return getattr(type, "__name__", None) or str(type)
+    # A union has a name only in newer Pythons; `list[Order]` has that of a list.
+    return type.__name__ if isinstance(type, _Class) else own_names(str(type))
 
 
 def _is_async(handler: Any) -> bool:
@@ -284,7 +286,8 @@ class Registry:
             type.target.__module__,
             type.target.__qualname__,
         ):
-            raise Mistake(f"job type {type.name!r} is {there.target!r} already; it can't be {type.target!r} too")
+            both = own_names(f"is {there.target!r} already; it can't be {type.target!r} too")
+            raise Mistake(f"job type {type.name!r} {both}")
         self._types[type.name] = type
 
     @contextmanager
@@ -328,7 +331,7 @@ class Registry:
             return target
         found = self.of(target)
         if found is None:
-            raise UnknownJobType(f"{target!r} is not registered as a job type")
+            raise UnknownJobType(own_names(f"{target!r} is not registered as a job type"))
         return found.name
 
 

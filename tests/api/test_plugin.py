@@ -1,6 +1,7 @@
 """The pytest plugin, in test runs of their own."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,48 @@ def test_nothing_is_imported():
     heavy = {"tenure.scheduler", "tenure.clients", "msgspec", "hazelcast", "trio", "anyio"} & set(sys.modules)
     assert not heavy, heavy
 """
+FAILING = """
+import pytest
+import tenure.testing
+import trio
+
+
+async def test_with_a_cluster(autojump_clock):
+    async with tenure.testing.Cluster(nodes=1) as cluster, cluster.client():
+        assert await cluster.nodes() == [7]
+
+
+@pytest.fixture
+async def client(cluster):
+    async with cluster.client() as client:
+        yield client
+
+
+async def test_with_fixtures(client, autojump_clock):
+    assert await client.jobs() == [8]
+
+
+async def test_in_a_nursery(cluster, autojump_clock):
+    async with cluster.client(), trio.open_nursery():
+        try:
+            raise KeyError("cause")
+        except KeyError as error:
+            raise ValueError("alone") from error
+
+
+async def fails(text):
+    raise ValueError(text)
+
+
+async def test_with_two_errors(cluster, autojump_clock):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fails, "one")
+        nursery.start_soon(fails, "two")
+
+
+async def test_without_us(autojump_clock):
+    assert 1 == 9
+"""
 ALONE = """
 def test_sync(sync_cluster):
     assert sync_cluster.nodes() == [0, 1]
@@ -85,6 +128,20 @@ def test_the_fixtures(tmp_path: Path) -> None:
     output = run(tmp_path, "-p", "pytest_trio.plugin")
     assert "4 passed, 1 error" in output, output
     assert "the marker `tenure` takes keyword arguments only" in output
+
+
+def test_a_lone_error_comes_out_as_itself(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntrio_mode = true\n")
+    (tmp_path / "test_it.py").write_text(FAILING)
+    output = run(tmp_path, "-p", "pytest_trio.plugin")
+    assert "5 failed" in output, output
+    told = dict(re.findall(r"^_+ (test_\w+) _+$(.*?)(?=^_+ test_|^=+ short)", output, re.MULTILINE | re.DOTALL))
+    alone = ("test_with_a_cluster", "test_with_fixtures", "test_in_a_nursery")
+    assert {name for name, text in told.items() if "Exception Group" in text} == told.keys() - {*alone}
+    for name in alone:
+        assert set(re.findall(r"^(\S+\.py):\d+: ", told[name], re.MULTILINE)) == {"test_it.py"}
+    assert "assert [0] == [7]" in told["test_with_a_cluster"]
+    assert "direct cause of the following" in told["test_in_a_nursery"]
 
 
 def test_it_costs_nothing_unused_and_needs_no_pytest_trio(tmp_path: Path) -> None:

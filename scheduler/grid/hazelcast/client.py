@@ -13,7 +13,12 @@ from typing import Any
 from hazelcast import HazelcastClient
 from hazelcast.config import Config, ReconnectMode
 from hazelcast.connection import Connection
-from hazelcast.errors import AuthenticationError, ClientNotAllowedInClusterError, InvalidConfigurationError
+from hazelcast.errors import (
+    AuthenticationError,
+    ClientNotAllowedInClusterError,
+    InvalidConfigurationError,
+    TargetDisconnectedError,
+)
 
 from tenure.scheduler.grid.hazelcast.reactor import Serials, quicken
 from tenure.scheduler.grid.hazelcast.settings import HazelcastSettings
@@ -124,6 +129,7 @@ class TenureClient(HazelcastClient):
             self._reactor.add_timer(_WATCH_PERIOD_S, self._watch)
 
 
+_NO_ANSWER = "no connection came about (is the address right, and does a network lead there?)"
 _FROZEN = "it accepts connections but does not answer"
 
 
@@ -184,4 +190,8 @@ def _reason(error: Exception, settings: HazelcastSettings) -> str:
         return "nothing listens there"
     if _FROZEN in text:
         return _FROZEN
-    return f"{type(error).__name__}: {text}"
+    if isinstance(error, TargetDisconnectedError) and text in ("", type(error).__name__):
+        return _NO_ANSWER
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -78,8 +78,10 @@ class AsyncHome(Generic[T]):
             try:
                 await manager.__aexit__(kind, raised, trace)
             except BaseExceptionGroup as group:
-                if raised is None or leaves(group) != [raised]:
+                if raised is None or leaves(group) != leaves(raised):
                     raise
+            if raised is not None:
+                raised.__traceback__ = trace  # where it was raised is of interest, not where it passed through us
         elif self._lease is not None:
             lease, self._lease = self._lease, None
             try:

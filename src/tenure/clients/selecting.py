@@ -12,7 +12,7 @@ from tenure.clients.selector import NODES, one_name, parse_selector
 from tenure.clients.views import JobSummary
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
-from tenure.scheduler.errors import Mistake, TenureError, UnknownJob
+from tenure.scheduler.errors import JobStuck, Mistake, TenureError, UnknownJob
 from tenure.scheduler.keys import checked_address, partition_of
 
 __all__ = ["Action", "do", "do_to_all", "jobs", "meant", "nodes", "select"]
@@ -76,8 +76,9 @@ async def meant(
     left: dict[str, str] | None = None,
 ) -> list[str]:
     """The ids of those that it is to be done to. Raises `UnknownJob` if the selector is the id of a job that is not
-    there; a condition may hold for none. Partitions that don't answer are told in `silent`, if that is given; in `left`
-    how those are that are left alone, as they have not failed."""
+    there; a condition may hold for none. Raises `JobStuck` if there is nothing to retry, but what is stuck. Partitions
+    that don't answer are told in `silent`, if that is given; in `left` how those are that are left alone, as they have
+    not failed."""
     if not selector.strip():
         raise Mistake("say which jobs: an id, or a selector like 'type=counter and state=failed' (all: 'id=*')")
     found = await select(client, selector, timeout_s, silent=silent)
@@ -91,7 +92,15 @@ async def meant(
     if left is not None:
         how = {job["id"]: f"stuck: {job['stuck']}" if job["stuck"] else job["status"] for job in found}
         left |= {id: how[id] for id in how.keys() - set(failed)}
+    if not failed and (stuck := [job for job in found if job["stuck"]]):
+        raise JobStuck(_not_failed(stuck))
     return failed
+
+
+def _not_failed(stuck: Sequence[JobSummary]) -> str:
+    """Why there is nothing to be tried again."""
+    first = f"job {stuck[0]['id']!r} has not failed, it is stuck: {stuck[0]['stuck']}"
+    return first if len(stuck) == 1 else f"{first} (and {len(stuck) - 1} more that are stuck)"
 
 
 async def do(

@@ -180,8 +180,10 @@ async def _join(grid: Grid, options: NodeOptions) -> tuple[Cluster, Callable[[Cl
     if memory is None:
         _log().info("all data is in memory, in a member of this node's own: it is gone when this node ends")
     elif formed:
-        why = "an empty cluster in the place of the one before" if known else "a new cluster: there was none"
-        _log().warning(f"formed {why}", cluster=cluster.formation)
+        if known:
+            _log().warning("formed an empty cluster in the place of the one before", cluster=cluster.formation)
+        else:
+            _log().info("formed a new cluster: there was none", cluster=cluster.formation)
 
     def note(cluster: Cluster) -> None:
         if memory is not None:

@@ -8,7 +8,8 @@ The marker takes what `tenure.testing.Cluster` does. pytest loads this in every 
 Tenure before a fixture is used.
 """
 
-from collections.abc import AsyncIterator, Iterator
+import sys
+from collections.abc import AsyncIterator, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +24,28 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "tenure(nodes=2, members=2, app=None, …): what the fixtures cluster and sync_cluster are made with"
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """pytest-trio runs each test in a nursery, whose errors come in a group: of a test with a cluster, a lone one comes
+    out as itself."""
+    __tracebackhide__ = True
+    before = _clusters_made()
+    try:
+        return (yield)
+    except BaseExceptionGroup as group:
+        lone: BaseException = group
+        while isinstance(lone, BaseExceptionGroup) and len(lone.exceptions) == 1:
+            lone = lone.exceptions[0]
+        if isinstance(lone, BaseExceptionGroup) or _clusters_made() == before:
+            raise
+    raise lone  # out here: its cause and context are those that it had
+
+
+def _clusters_made() -> int:
+    module = sys.modules.get("tenure.testing.cluster")
+    return 0 if module is None else module.Cluster.made
 
 
 def _arguments(request: pytest.FixtureRequest) -> dict[str, Any]:

@@ -118,3 +118,51 @@ def test_there_is_nothing_to_load(tmp_path: Path) -> None:
     for source, words in cases:
         with pytest.raises(tenure.BadApplication, match=words):
             load_application(source, apart=True)
+
+
+KINDS = """
+import msgspec
+import tenure
+
+class Reserved(msgspec.Struct, tag="reserved"):
+    sku: str
+
+class Paid(msgspec.Struct, tag="paid"):
+    cents: int
+
+@tenure.job("app-test-order")
+class Order(tenure.Job):
+    def on_message(self, ctx, message: Reserved | Paid) -> None:
+        pass
+
+@tenure.job("app-test-orders")
+class Orders(tenure.Job):
+    def on_message(self, ctx, message: list[Paid]) -> None:
+        pass
+"""
+
+
+def test_errors_call_things_by_the_names_that_they_have_in_the_file(tmp_path: Path) -> None:
+    (tmp_path / "my-shop.py").write_text(KINDS)
+    types = load_application(tmp_path / "my-shop.py")
+    with pytest.raises(tenure.WrongType, match=r"\('app-test-order' takes Reserved \| Paid\): "):
+        types["app-test-order"].check_message(b"\x01", "o-1")
+    with pytest.raises(tenure.WrongType, match=r"\('app-test-orders' takes list\[Paid\]\): "):
+        types["app-test-orders"].check_message(b"\x01", "o-1")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "def on_message(self, message: Paid) -> None: ...",
+            r"Order\.on_message\(self, message: Paid\) -> None",
+        ),
+        ("def on_message(self, ctx, message: Paid | Sent) -> None: ...", r"^(?!.*_tenure_)"),
+    ],
+)
+def test_so_do_those_of_handlers_that_are_refused(tmp_path: Path, line: str, said: str) -> None:
+    text = "import msgspec, tenure\nclass Paid(msgspec.Struct): ...\nclass Sent(msgspec.Struct): ...\n"
+    (tmp_path / "shop.py").write_text(f'{text}@tenure.job("app-test-order")\nclass Order(tenure.Job):\n    {line}\n')
+    with pytest.raises(tenure.Mistake, match=said):
+        load_application(tmp_path / "shop.py")

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hazelcast.errors import TargetDisconnectedError
 
 from tenure.scheduler.grid.hazelcast.client import Config, _reason
 from tenure.scheduler.grid.hazelcast.reactor import AsyncoreReactor, _Connection
@@ -31,3 +32,18 @@ def test_the_reactors_reason_counts_when_it_has_closed_the_socket_already() -> N
             QuicklyClosed(loop, None, reactor, manager, 1, address, Config(), lambda _message: None)
     assert _reason(raised.value, HazelcastSettings()) == "nothing listens there"
     reactor._loop.waker.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (TargetDisconnectedError("TargetDisconnectedError"), "no connection came about (is the address right, and"),
+        (TargetDisconnectedError(""), "no connection came about"),
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
+        (OSError(101, "Network is unreachable"), "Network is unreachable"),
+        (ValueError(""), "ValueError"),
+        (ValueError("odd"), "ValueError: odd"),
+    ],
+)
+def test_why_there_is_none_is_said_in_words(error: Exception, said: str) -> None:
+    assert _reason(error, HazelcastSettings()).startswith(said)
