@@ -8,7 +8,7 @@ from typing import NamedTuple
 import trio
 
 from tenure.scheduler.errors import Mistake
-from tenure.scheduler.snapshots.errors import SnapshotDamaged, UnknownSnapshot, one_of_them
+from tenure.scheduler.snapshots.errors import SnapshotDamaged, StoreFailed, UnknownSnapshot, one_of_them
 from tenure.scheduler.snapshots.form import (
     RESTORES,
     BucketRef,
@@ -50,6 +50,8 @@ class Catalog:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self._unwritten = ""
+        """The manifest that could not be written."""
 
     # -- naming and reading -----------------------------------------------------------------------
 
@@ -89,7 +91,18 @@ class Catalog:
 
     async def add(self, manifest: Manifest) -> None:
         """From now on it is there."""
-        await self.store.write(manifest_path(manifest.name), manifest_bytes(manifest))
+        try:
+            await self.store.write(manifest_path(manifest.name), manifest_bytes(manifest))
+        except StoreFailed:
+            self._unwritten = manifest.name
+            raise
+
+    async def has_failed_to_add(self, name: str) -> bool:
+        """Is this manifest not there, and comes no more? Only then what it names may go. Raises `StoreFailed`."""
+        if self._unwritten != name or not self.store.fails_for_good:
+            return False
+        path = manifest_path(name)
+        return all(stored.path != path for stored in await self.store.files("snapshots"))
 
     async def part(self, ref: PartRef) -> Part:
         """One partition's part. Raises `SnapshotDamaged`."""

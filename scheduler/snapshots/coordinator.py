@@ -21,7 +21,13 @@ from tenure.scheduler.cluster import MARKER, Cluster, find
 from tenure.scheduler.errors import TenureError, Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import Grid, GridError, Map
 from tenure.scheduler.snapshots.catalog import Catalog
-from tenure.scheduler.snapshots.errors import SnapshotDamaged, SnapshotFailed, SnapshotUnderWay, one_of_them
+from tenure.scheduler.snapshots.errors import (
+    SnapshotDamaged,
+    SnapshotFailed,
+    SnapshotUnderWay,
+    StoreFailed,
+    one_of_them,
+)
 from tenure.scheduler.snapshots.form import Manifest, PartRef, is_of, manifest_path
 from tenure.scheduler.snapshots.moving import move
 from tenure.scheduler.snapshots.request import CHANNEL, CUT, REQUEST, Channel, Cut, Phase, Request
@@ -93,6 +99,9 @@ async def take_snapshot(
                     break
                 await trio.sleep(min(AGAIN_S_MAX, RETRY_PAUSE_S * 2**attempt))
                 continue
+            except StoreFailed:
+                await _clear(catalog, coordinator, options)
+                raise
             break
     taken = coordinator.taken if coordinator is not None else None
     if taken is None:
@@ -108,7 +117,7 @@ async def _clear(catalog: Catalog, coordinator: "_Coordinator", options: Snapsho
     """Nothing refers to what a failed attempt has written. Where the place is full, the next one may have room then."""
     with trio.move_on_after(CLEAR_S):
         try:
-            if (attempt := coordinator.forsaken()) is not None:
+            if (attempt := await coordinator.forsaken()) is not None:
                 await catalog.forsake(attempt)
             if options.keep:
                 await catalog.retain(options.keep)
@@ -154,8 +163,8 @@ class _Coordinator:
         self._request: Request | None = None
         self._moving: list[Request] = []
         """What it may be already, where a beat was interrupted."""
-        self._is_adding = False
-        """May its manifest be there?"""
+        self._adding = ""
+        """The name of its manifest, when that may be there."""
         self._missing: list[int] = []
         self._packs: set[str] = set()
         self._turn = trio.Lock()
@@ -184,9 +193,11 @@ class _Coordinator:
             await self._check_cluster(cluster)  # if it is what it was, no part is of a restore
             nursery.cancel_scope.cancel()
 
-    def forsaken(self) -> str | None:
+    async def forsaken(self) -> str | None:
         """The attempt whose files nobody needs; None: it has written none, or there may be a manifest of it."""
-        return self._request.attempt if self._request is not None and not self._is_adding else None
+        if self._request is None or (self._adding and not await self.catalog.has_failed_to_add(self._adding)):
+            return None
+        return self._request.attempt
 
     def awaited(self) -> str:
         """What there was to wait for, for people."""
@@ -323,7 +334,7 @@ class _Coordinator:
 
     async def _add(self, manifest: Manifest) -> None:
         """However long that takes, we live. What we hear meanwhile comes too late: it may be there already."""
-        self._is_adding = True
+        self._adding = manifest.name
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._stay_alive)
             await self.catalog.add(manifest)

@@ -37,6 +37,9 @@ class Stored(NamedTuple):
 class Store(ABC):
     """Files by path, with "/" in between. All calls raise `StoreFailed` when the place can't be reached."""
 
+    fails_for_good = False
+    """Does what `write` has failed to write stay unwritten? A network may still have it on its way."""
+
     @abstractmethod
     async def write(self, path: str, content: bytes) -> None:
         """All of it, or nothing at all, whenever we are killed; safe from a loss of power when this returns."""
@@ -115,6 +118,8 @@ def _why(error: BaseException | None) -> str:
 class Directory(Blocking):
     """A folder that all nodes see under the same path: a disk of this machine, or a network's."""
 
+    fails_for_good = True
+
     def __init__(self, root: Path) -> None:
         super().__init__()
         self.root = root
@@ -172,6 +177,8 @@ def _sync_folder(folder: Path) -> None:
 
 class Memory(Store):
     """Files of this process, for simulations and tests: `memory:NAME`."""
+
+    fails_for_good = True
 
     def __init__(self) -> None:
         self.content: dict[str, bytes] = {}

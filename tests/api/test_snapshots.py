@@ -445,6 +445,59 @@ async def test_a_failed_try_leaves_nothing_behind(in_virtual_time: None, place: 
         assert (await client.verify_snapshot(place))["whole"]
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+async def test_a_manifest_that_can_not_be_written_leaves_nothing_behind(
+    in_virtual_time: None, place: str, is_there: bool
+) -> None:
+    """Unless it is there all the same: then there is a snapshot, and all that it names stays."""
+    store = open_store(place)
+    assert isinstance(store, Memory)
+    write, is_full = store.write, False
+
+    async def limited(path: str, content: bytes) -> None:
+        if is_full and path.startswith("snapshots/"):
+            if is_there:
+                await write(path, content)
+            raise StoreFailed(f"{path} can't be written: No space left on device")
+        await write(path, content)
+
+    async with another(nodes=2) as (_, client):
+        await client.schedule(Counter, id="c")
+        await client.snapshot(place)
+        there = set(store.content)
+        store.write = limited  # type: ignore[method-assign]
+        await client.ask("c", {"n": 1})
+        is_full = True
+        with pytest.raises(StoreFailed, match="No space left on device"):
+            await client.snapshot(place, timeout_s=20)
+        assert (set(store.content) == there) is not is_there
+        assert len(await client.snapshots(place)) == 1 + is_there
+        assert (await client.verify_snapshot(place))["whole"]
+
+
+async def test_what_an_object_store_may_still_have_on_its_way_keeps_what_it_names(
+    in_virtual_time: None, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Memory, "fails_for_good", False)
+    store = open_store(place)
+    assert isinstance(store, Memory)
+    write, late = store.write, dict[str, bytes]()
+
+    async def slow(path: str, content: bytes) -> None:
+        if path.startswith("snapshots/"):
+            late[path] = content
+            raise StoreFailed(f"{path} can't be written: timed out")
+        await write(path, content)
+
+    async with another(nodes=2) as (_, client):
+        await client.schedule(Counter, id="c")
+        store.write = slow  # type: ignore[method-assign]
+        with pytest.raises(StoreFailed, match="timed out"):
+            await client.snapshot(place, timeout_s=20)
+        store.content |= late
+        assert (await client.verify_snapshot(place))["whole"]
+
+
 async def test_scheduled_snapshots_survive_their_owner_and_keep_so_many(in_virtual_time: None, place: str) -> None:
     async with another(nodes=3) as (cluster, client):
         await client.schedule(Counter, id="c")
