@@ -18,6 +18,7 @@ async def node_rows(grid: "Grid") -> list[dict[str, Any]]:
     return [
         {
             "id": node.id,
+            "node": node.id,  # as selectors and jobs call it
             "name": node.name,
             "pid": node.pid,
             "state": "silent" if node.id not in alive else "draining" if node.draining else "running",

@@ -16,7 +16,18 @@ from tenure.members.errors import (
 )
 from tenure.members.jar import Progress, fetch_jar, jar_fetched, rich_progress
 from tenure.members.java import Java, find_java
-from tenure.members.member import Member, free_port, open_member, open_members, prepare, settle, start_member
+from tenure.members.leftovers import marked, remove_leftovers
+from tenure.members.log_size import keep_log_small
+from tenure.members.member import (
+    Member,
+    free_port,
+    logs_folder,
+    open_member,
+    open_members,
+    prepare,
+    settle,
+    start_member,
+)
 from tenure.members.settings import HAZELCAST_VERSION, MemberSettings, half_of_the_processors
 
 __all__ = [
@@ -44,11 +55,15 @@ __all__ = [
     "half_of_the_processors",
     "jar_fetched",
     "judge_count",
+    "keep_log_small",
+    "logs_folder",
+    "marked",
     "member_attributes",
     "member_config",
     "open_member",
     "open_members",
     "prepare",
+    "remove_leftovers",
     "rich_progress",
     "settle",
     "start_member",

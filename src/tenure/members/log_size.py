@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import trio
 
-__all__ = ["keep_log_small"]
+__all__ = ["before", "keep_log_small"]
 
 LOG_BYTES_MAX = 32 * 2**20
 LOOK_EVERY_S = 30.0
@@ -24,6 +24,11 @@ async def keep_log_small(path: Path, bytes_max: int = LOG_BYTES_MAX, every_s: fl
             pass  # a full disk, perhaps: what can't be copied is kept, until the next look
 
 
+def before(path: Path) -> Path:
+    """Where that is kept which a log held before."""
+    return path.with_name(f"{path.name}.1")
+
+
 def _turn_over(path: Path) -> None:
-    shutil.copyfile(path, path.with_name(f"{path.name}.1"))
+    shutil.copyfile(path, before(path))
     os.truncate(path, 0)

@@ -23,11 +23,13 @@ from tenure.members.errors import MemberDidNotStart, MemberError, StoodAlone, To
 from tenure.members.jar import Progress, cache_dir, jar_fetched
 from tenure.members.java import Java, find_java
 from tenure.members.launch import jvm_command, release, spawn
+from tenure.members.leftovers import marked, remove_leftovers
 from tenure.members.logs import Migrations, Standing, diagnose, diagnose_end, not_to_be_had, read_standing
 from tenure.members.settings import Address, MemberSettings, memory_limit_mib, memory_total_mib
 
-__all__ = ["Member", "free_port", "open_member", "open_members", "prepare", "settle", "start_member"]
+__all__ = ["Member", "free_port", "logs_folder", "open_member", "open_members", "prepare", "settle", "start_member"]
 
+CONFIG = "tenure-member-of-"
 _POLL_S = 0.02
 _LAST_WORDS_BYTES = 64 * 1024
 """So much of a member's log, from its end, may be about its end."""
@@ -198,8 +200,9 @@ async def prepare(settings: MemberSettings | None = None, *, progress: Progress 
     jar = await jar_fetched(progress)
     if Archive(cache_dir(), java, jar).wanted:
         trial = replace(settings, cluster_name=f"archive-{os.urandom(4).hex()}", port=0, join=(), log_file=None)
-        async with open_member(trial):
+        async with open_member(trial) as member:
             pass
+        member.log_file.unlink(missing_ok=True)
     return java, jar
 
 
@@ -211,8 +214,7 @@ async def start_member(settings: MemberSettings, *, progress: Progress | None = 
     java = await trio.to_thread.run_sync(find_java, settings.java_home, abandon_on_cancel=True)
     jar = await jar_fetched(progress)
     settings = _checked(settings)
-    logs = platformdirs.user_log_path("tenure", appauthor=False)
-    log_file = settings.log_file or logs / f"member-{settings.port}.log"
+    log_file = settings.log_file or logs_folder() / f"member-{settings.port}.log"
     try:
         log_file.parent.mkdir(parents=True, exist_ok=True)
         log_file.open("wb").close()
@@ -234,6 +236,11 @@ async def start_member(settings: MemberSettings, *, progress: Progress | None = 
         member.kill()
         raise
     return member
+
+
+def logs_folder() -> Path:
+    """Where members log to for which no file is named."""
+    return platformdirs.user_log_path("tenure", appauthor=False)
 
 
 async def _ready(member: Member) -> None:
@@ -309,7 +316,8 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def _write_config(settings: MemberSettings) -> Path:
-    descriptor, name = tempfile.mkstemp(prefix=f"tenure-member-{settings.port}-", suffix=".yaml")
+    remove_leftovers(Path(tempfile.gettempdir()), CONFIG, ".yaml")  # a parent that was killed removes none
+    descriptor, name = tempfile.mkstemp(prefix=marked(CONFIG), suffix=".yaml")
     with os.fdopen(descriptor, "w") as file:
         file.write(member_config(settings))
     return Path(name)
