@@ -2,10 +2,13 @@
 
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +26,8 @@ LOOK_EVERY_S = 0.5
 FILES_MAX = 5_000
 SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 TESTS = ("test_*.py", "*_test.py", "conftest.py")
-"""No application imports these."""
+TEST_FOLDERS = {"test", "tests"}
+IMPORTS = re.compile(rb"^[ \t]*(?:from|import)\b([^(\n]*(?:\([^)]*\))?[^\n]*)", re.MULTILINE)
 
 Seen = dict[Path, int]
 
@@ -175,21 +179,43 @@ def watched_folder(app: str) -> Path:
 
 
 def snapshot(folder: Path, app: str = "") -> Seen:
-    """When each Python file was last changed, but for tests, unless that is the application."""
+    """When each Python file was last changed; of tests, only those that the application is, or imports."""
     from tenure.nodes.application import source_of
 
-    own = Path(source_of(app)[0]).name if app else ""
-    seen: Seen = {}
-    for path in _python_files(folder):
-        if path.name != own and any(path.match(tests) for tests in TESTS):
-            continue
+    source = source_of(app)[0] if app else ""
+    own = Path(source).stem if is_file(source) else source.rpartition(".")[2]
+    seen, tests = Seen(), Seen()
+    for path in islice(_python_files(folder), FILES_MAX):
         try:
-            seen[path] = path.stat().st_mtime_ns
+            changed_ns = path.stat().st_mtime_ns
         except OSError:
             continue  # gone since it was listed
-        if len(seen) >= FILES_MAX:
-            break
+        (tests if path.stem != own and _is_test(path, folder) else seen)[path] = changed_ns
+    new: Seen = seen
+    while tests and new:
+        names = frozenset[str]().union(*(_imported(path, changed_ns) for path, changed_ns in new.items()))
+        new = {path: tests.pop(path) for path in list(tests) if _name(path) in names}
+        seen |= new
     return seen
+
+
+def _is_test(path: Path, folder: Path) -> bool:
+    folders = path.relative_to(folder).parts[:-1]
+    return any(map(path.match, TESTS)) or not TEST_FOLDERS.isdisjoint(folders)
+
+
+def _name(path: Path) -> str:
+    return path.parent.name if path.stem == "__init__" else path.stem
+
+
+@lru_cache(4 * FILES_MAX)
+def _imported(path: Path, changed_ns: int) -> frozenset[str]:
+    """All names in its import statements: more than it imports, so that nothing is missed."""
+    try:
+        statements = IMPORTS.findall(path.read_bytes())
+    except OSError:
+        return frozenset()
+    return frozenset(re.findall(r"\w+", b" ".join(statements).decode(errors="replace")))
 
 
 def _python_files(folder: Path) -> Iterator[Path]:

@@ -72,6 +72,44 @@ def test_tests_beside_the_application_are_not_watched(tmp_path: Path) -> None:
     assert "test_app.py" in {path.name for path in snapshot(watched_folder(app), app)}
 
 
+def test_of_tests_only_those_that_the_application_imports_are_watched(tmp_path: Path) -> None:
+    files = {
+        "app.py": "import os, prices\nfrom tests import (\n    fakes,\n)\n",
+        "prices.py": "def f():\n    from price_test import TABLE  # as it is\n",
+        "price_test.py": "",
+        "test_app.py": "import app",
+        "tests/__init__.py": "",
+        "tests/fakes.py": "from .helpers import fake",
+        "tests/helpers.py": "",
+        "tests/helpers_of_tests.py": "",
+        "tests/conftest.py": "from . import fakes",
+        "tests/unit/cases.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    app = str(tmp_path / "app.py")
+
+    def watched() -> set[str]:
+        return {path.relative_to(tmp_path).as_posix() for path in snapshot(watched_folder(app), app)}
+
+    used = {"app.py", "prices.py", "price_test.py", "tests/__init__.py", "tests/fakes.py", "tests/helpers.py"}
+    assert watched() == used
+    (tmp_path / "prices.py").write_text("")
+    os.utime(tmp_path / "prices.py", ns=(1, 1))
+    assert watched() == used - {"price_test.py"}
+
+
+def test_an_application_in_a_folder_of_tests_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "shop" / "tests"
+    package.mkdir(parents=True)
+    for name in ("shop/__init__.py", "shop/tests/__init__.py", "shop/tests/test_jobs.py"):
+        (tmp_path / name).write_text("")
+    monkeypatch.chdir(tmp_path)
+    folder = watched_folder("shop.tests.test_jobs")
+    assert package / "test_jobs.py" in snapshot(folder, "shop.tests.test_jobs")
+
+
 def test_a_syntax_error_is_found_before_a_node_is_stopped_for_it(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
     good.write_text("a = 1\n")
