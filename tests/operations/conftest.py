@@ -1,13 +1,10 @@
 """A cluster that is set up as the first runbook says, and operated as the others do."""
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import tenure
 from tests.operations.runbook import PAGES, Page, Shell
 
 DAY_ONE = Page(PAGES / "day-one.md")
@@ -26,22 +23,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     try:
         shell.run(DAY_ONE)
         shell.environment["TENURE_CLUSTER"] = "tenure@127.0.0.1:5701,127.0.0.1:5702,127.0.0.1:5703"
-        try:
-            yield shell
-        finally:
-            _end_nodes(shell)
+        yield shell
     finally:
         shell.close()
-
-
-def _end_nodes(shell: Shell) -> None:
-    """Also those that commands have started: they outlive the shell."""
-    with tenure.SyncClient(shell.here(shell.environment["TENURE_CLUSTER"])) as client:
-        for node in client.nodes():
-            try:
-                os.kill(node.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
 
 
 @pytest.fixture

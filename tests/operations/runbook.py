@@ -7,7 +7,7 @@ this order (`…` stands for anything). Ports 5700 to 5799 become ports that are
 
 import os
 import re
-import signal
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +27,26 @@ BORDER = "\N{INFORMATION SEPARATOR TWO}"
 HEADER = """set -euo pipefail
 trap 'printf "failed with %d: %s\\n" "$?" "$BASH_COMMAND"' ERR
 """
+
+
+MARK = "TENURE_RUNBOOK"
+LIFELINE = """
+import os, pathlib, signal, sys
+sys.stdin.buffer.read()
+mark, found = sys.argv[1].encode(), True
+while found:
+    found = False
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            is_alive = process.joinpath("stat").read_text().rpartition(")")[2].split()[0] not in "XZ"
+            if is_alive and mark in process.joinpath("environ").read_bytes().split(b"\\0"):
+                os.kill(int(process.name), signal.SIGKILL)
+                found = True
+        except OSError:
+            pass
+"""
+"""Its input ends when the tests do, however they end. Then all ends that has the mark in its environment: also what
+has left the group of the shell that has started it."""
 
 
 class PageFailed(AssertionError):
@@ -88,7 +108,8 @@ class Shell:
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
     _ports: dict[str, str] = field(default_factory=dict)
-    _groups: list[int] = field(default_factory=list)
+    _mark: str = field(default_factory=lambda: f"{MARK}={secrets.token_hex(8)}")
+    _lifeline: subprocess.Popen[bytes] | None = None
 
     def here(self, text: str) -> str:
         """A text of a page, with the ports of this machine."""
@@ -118,6 +139,10 @@ class Shell:
         # Into a file, not a pipe: what a page leaves running would hold a pipe open.
         file = self.folder / f"{out.stem}.sh"
         file.write_text(script)
+        if self._lifeline is None:
+            self._lifeline = subprocess.Popen(
+                [sys.executable, "-S", "-E", "-c", LIFELINE, self._mark], stdin=subprocess.PIPE, start_new_session=True
+            )
         with out.open("wb") as output:
             bash = subprocess.Popen(
                 ["bash", str(file)],
@@ -128,7 +153,6 @@ class Shell:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._groups.append(bash.pid)
         try:
             code: int | str = bash.wait(PAGE_S)
         except subprocess.TimeoutExpired:
@@ -139,17 +163,15 @@ class Shell:
 
     def _environment(self) -> dict[str, str]:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        state = {"TENURE_STATE_DIR": str(self.folder / "state"), "COLUMNS": "200"}
+        state = {"TENURE_STATE_DIR": str(self.folder / "state"), "COLUMNS": "200", MARK: self._mark.partition("=")[2]}
         inherited = {name: value for name, value in os.environ.items() if name != "TENURE_CLUSTER"}
         return inherited | state | {"PATH": path} | {name: self.here(text) for name, text in self.environment.items()}
 
     def close(self) -> None:
-        """End what pages have left running; members end with what started them."""
-        for group in self._groups:
-            try:
-                os.killpg(group, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        """End what pages have left running, as happens by itself when this process ends."""
+        if self._lifeline is not None:
+            self._lifeline.communicate(timeout=60)
+            self._lifeline = None
 
 
 def mismatch(expected: str, printed: str) -> str:
