@@ -31,6 +31,19 @@ class Fragile(tenure.Job):
             raise RuntimeError("the newer code can't do that")
 
 
+@tenure.job("stops-clumsy")
+class Clumsy(tenure.Job):
+    """Fails as often as it is told to, and is tried again."""
+
+    async def on_message(self, ctx: tenure.Context, times: int) -> None:
+        tries[ctx.id] = tries.get(ctx.id, 0) + 1
+        if tries[ctx.id] <= times:
+            raise RuntimeError("the newer code can't do that yet")
+
+
+tries: dict[str, int] = {}
+
+
 @tenure.job("stops-slow")
 class Slow(tenure.Job):
     async def on_message(self, ctx: tenure.Context, message: float) -> None:
@@ -114,6 +127,7 @@ class Upgraded:
 @pytest.fixture
 def upgraded(monkeypatch: pytest.MonkeyPatch, in_virtual_time: None) -> Any:
     FAILS.clear()
+    tries.clear()
 
     @asynccontextmanager
     async def opened(**options: Any) -> AsyncIterator[Upgraded]:
@@ -170,6 +184,32 @@ async def test_jobs_that_had_failed_before_are_no_reason_to_stop(upgraded: Any) 
     async with upgraded() as it:
         FAILS.add("fragile-1")
         await trio.sleep(1)
+        assert len(await it.run()) == 2
+
+
+async def clumsy(it: Upgraded, times: dict[str, int]) -> None:
+    await it.client.schedule_many([(Clumsy, id, {}) for id in times])
+    await it.client.publish_many(list(times.items()))
+
+
+async def test_jobs_that_are_tried_again_and_again_stop_the_next_step(upgraded: Any) -> None:
+    """With twenty attempts, which is what there is, they don't fail for minutes."""
+    async with upgraded() as it:
+        some = {"clumsy-1": 15, "clumsy-2": 15, "has a hiccup": 2}
+        it.at["draining node-0"] = lambda: it.backend._nursery.start_soon(clumsy, it, some)
+        with pytest.raises(
+            tenure.UpgradeStopped, match=r"1 of 2 nodes .* 2 more jobs have failed, are tried again and again, or"
+        ) as stopped:
+            await it.run()
+        assert "state=retrying" in str(stopped.value)
+        assert {job["status"] for job in await it.client.jobs("type=stops-clumsy")} == {"running"}
+
+
+async def test_jobs_that_were_tried_again_before_are_no_reason_to_stop(upgraded: Any) -> None:
+    async with upgraded() as it:
+        await clumsy(it, {"clumsy-1": 15})
+        await trio.sleep(5)
+        assert len(await it.client.jobs("state=retrying")) == 1
         assert len(await it.run()) == 2
 
 
