@@ -70,7 +70,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         return
     write = sys.stdout.write
     for n, row in enumerate(cells):
-        padded = (cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True))
+        padded = map(_padded, row, widths)
         write("   ".join(padded).rstrip() + "\n")
         if not n:
             write("─" * (sum(widths) + 3 * (len(widths) - 1)) + "\n")
@@ -96,6 +96,10 @@ def _terminal_width() -> int:
     return shutil.get_terminal_size().columns
 
 
+def _padded(cell: str, width: int) -> str:
+    return cell.ljust(width) if cell.isascii() else cell + " " * (width - _width(cell))
+
+
 def _width(cell: str) -> int:
     if cell.isascii():
         return len(cell)
@@ -106,6 +110,8 @@ def _width(cell: str) -> int:
 
 def one_line(text: str) -> str:
     """The first line of it, and a sign that there are more."""
+    if text.isprintable():  # no end of a line is
+        return text.strip()
     first, *others = text.strip().splitlines() or [""]
     return f"{first} …" if others else first
 

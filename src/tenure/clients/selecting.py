@@ -47,8 +47,9 @@ async def select(
     first = limit if not selector.strip() else None
     found = await client.directory.jobs(deadline_s=timeout_s, only=only, silent=silent, limit=first)
     names = {node.id: node.name for node in await client.directory.nodes()}
-    named = (cast(JobSummary, job | {"node_name": names.get(job["node"], "")}) for job in found)
-    return list(islice((job for job in named if chosen(job)), limit))
+    for job in found:
+        job["node_name"] = names.get(job["node"], "")
+    return list(islice(filter(chosen, cast(list[JobSummary], found)), limit))
 
 
 async def jobs(client: GridClient, selector: str, timeout_s: float | None) -> list[JobSummary]:

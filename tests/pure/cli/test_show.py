@@ -17,9 +17,9 @@ def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_many_rows_take_no_time_and_stay_on_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [(f"job-{n}", "running", "ValueError: first\nsecond\nthird" if n == 7 else "") for n in range(20_000)]
-    began_s = time.perf_counter()
+    began_s = time.process_time()  # others share the machine
     print_table(("id", "state", "error"), rows)
-    assert time.perf_counter() - began_s < 1
+    assert time.process_time() - began_s < 1
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) == 20_002
     assert shown[9].split(maxsplit=2) == ["job-7", "running", "ValueError: first …"]
