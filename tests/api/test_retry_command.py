@@ -1,4 +1,4 @@
-"""`tenure retry` of jobs that have not failed but are stuck; and `tenure dead-letters list`."""
+"""`tenure retry` of jobs that are stuck; `tenure dead-letters list`; how `tenure nodes` names them."""
 
 from typing import Any
 
@@ -51,3 +51,8 @@ def test_dead_letters_are_listed_by_either_name(shell: Shell) -> None:
         (letter,) = shell(*words, "--json")
         assert (letter["to"], letter["reason"]) == ("nobody", "UnknownJob")
         assert shell(*words, "--to", "x*", "--json") == []
+
+
+def test_nodes_are_listed_under_the_word_that_selectors_have_for_them(shell: Shell) -> None:
+    (node,) = shell("nodes", "--json")
+    assert node["node"] == node["id"]

@@ -26,6 +26,7 @@ from tenure.members import (
     settle,
     start_member,
 )
+from tenure.nodes.embedded import open_embedded
 from tenure.scheduler.grid.hazelcast import HazelcastGrid, HazelcastSettings
 from tenure.scheduler.grid.port import GridError, Map
 
@@ -209,3 +210,23 @@ async def test_starting_is_given_up_in_time() -> None:
     with trio.fail_after(5):
         while {c.pid for c in psutil.Process().children(recursive=True) if not gone(c.pid)} - before:  # noqa: ASYNC110
             await trio.sleep(0.02)
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where embedded members log to, with what one has left that was killed long ago."""
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    old = tmp_path / f"embedded-of-{dead.pid}-tenure-0.log"
+    old.write_text("")
+    os.utime(old, (1, 1))
+    monkeypatch.setattr("tenure.nodes.embedded.logs_folder", lambda: tmp_path)
+    return tmp_path
+
+
+async def test_an_embedded_member_that_ends_well_leaves_no_log(logs: Path) -> None:
+    """Nobody has chosen its port: each would leave another one."""
+    async with open_embedded():
+        (log,) = os.listdir(logs)
+        assert log.startswith(f"embedded-of-{os.getpid()}-tenure-")
+    assert os.listdir(logs) == []
