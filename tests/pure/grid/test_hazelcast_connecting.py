@@ -5,9 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hazelcast.errors import TargetDisconnectedError
 
-from tenure.scheduler.grid.hazelcast.client import Config, _reason
+from tenure.scheduler.grid.hazelcast.client import Config, TargetDisconnectedError, _reason
 from tenure.scheduler.grid.hazelcast.reactor import AsyncoreReactor, _Connection
 from tenure.scheduler.grid.hazelcast.settings import HazelcastSettings
 
