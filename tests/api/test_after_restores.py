@@ -7,8 +7,9 @@ import trio
 
 import tenure
 from tenure.scheduler.grid.port import Map
-from tenure.scheduler.keys import HEAD, slot_key
+from tenure.scheduler.keys import HEAD, journal_key, slot_key
 from tenure.scheduler.snapshots.schedule import job_of
+from tenure.scheduler.wire import Record, decode, encode
 from tenure.testing import Cluster
 from tests.api.jobs import Counter, Script, step
 from tests.api.shell import Shell
@@ -182,3 +183,24 @@ async def test_dead_letters_of_a_partition_that_had_lost_its_head_are_named(tmp_
         await client.snapshot(str(tmp_path))
         await backend_of(cluster).grid_cluster.connect().delete(Map.HEADS, 3, HEAD)
         assert (await client.restore(str(tmp_path), replace=True))["letters_unread"] == (3,)
+
+
+@virtually
+async def test_a_journal_that_no_node_can_replay_is_in_no_restores_way(tmp_path: Path) -> None:
+    """Its partition stands still for it: to restore is the way back."""
+    async with Cluster(nodes=1) as cluster, cluster.client() as client:
+        await client.schedule(Counter, id="a")
+        await bury(client, *range(8))
+        await client.snapshot(str(tmp_path))
+        await bury(client, *range(8, 16))
+        grid = backend_of(cluster).grid_cluster.connect()
+        records = [entry async for page in grid.scan(Map.JOURNAL, 3) for entry in page if len(entry.key) == 8]
+        last = max(records)
+        n = int.from_bytes(last.key, "big") + 1
+        before = decode(last.value, Record)
+        odd = Record("odd", before.id, 0, before.epoch, before.node, before.at_ms, unmailed={"nobody": 3})
+        await grid.set(Map.JOURNAL, 3, journal_key(n), encode(odd))
+        restored = await client.restore(str(tmp_path), replace=True)
+        assert restored["letters_unread"] == (3,)
+        assert set(range(8)) <= set(await buried(client))
+        assert await client.ask("a", {"n": 1}) == 1
