@@ -50,7 +50,7 @@ def check(body: bytes, what: str) -> None:
         raise WrongType(f"{what} is nested deeper than {DEPTH_MAX} lists and maps") from None
     except Exception as error:  # hashes, dates: whatever its parts raise
         raise WrongType(f"{what} could not be read by anybody: {error}") from error
-    if is_too_deep(body):
+    if len(body) > DEPTH_MAX and is_too_deep(body):
         raise WrongType(f"{what} is nested deeper than {DEPTH_MAX} lists and maps")
 
 

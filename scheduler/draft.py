@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +22,7 @@ __all__ = ["Begun", "Draft", "slots_of"]
 SLOT_BYTES_MAX = 512 * 1024
 EDIT_BYTES = 20
 _encode = msgspec.msgpack.Encoder().encode
+_body_of = attrgetter("body")
 
 
 Begun = tuple[int, int, int, str, int]
@@ -118,6 +120,7 @@ class Draft:
         self.cursors.pop(sender, None)
         self.forgotten[sender] = None
         self.watermark = max(self.watermark, cursor[0])
+
     def size(self) -> int:
         """About so many bytes will its record have."""
         return self.changed.size_bytes + self.other_bytes + self.sent_bytes
@@ -155,7 +158,7 @@ class Draft:
         for id, live in self.uncarried.items():
             if len(live.queue) > live.carried:
                 record.mailed[id] = mail = list(islice(live.queue, live.carried, None))
-                live.mail_bytes += sum(len(envelope.body) for envelope in mail)
+                live.mail_bytes += sum(map(len, map(_body_of, mail)))
                 live.carried = len(live.queue)
         for id, live in self.recounted.items():
             if live.carried:

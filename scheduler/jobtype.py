@@ -201,7 +201,7 @@ class JobType:
             self.decode_message(encoded)
         except (msgspec.DecodeError, RecursionError) as error:
             raise WrongType(f"message to {to!r} ({self.name!r} takes {_shown(self.message_type)}): {error}") from error
-        if is_too_deep(encoded):
+        if len(encoded) > DEPTH_MAX and is_too_deep(encoded):
             raise WrongType(f"message to {to!r} is nested deeper than {DEPTH_MAX} lists and maps")
 
 

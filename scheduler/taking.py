@@ -183,17 +183,17 @@ class Taking:
     def _deal_with(self, slot: Slot, batch: list[Envelope], begun: Begun | None) -> bool:
         """Hand on what is in a slot. False: the rest is for later records, which go on where this one ends."""
         first, after, count = (0, "", 0) if begun is None else begun[2:]
-        origin = self.host.origin()
+        origin, key, odd, deliver = self.host.origin(), slot.key, self._odd, self._deliver_message
         index = first
         try:
             for index in range(first, len(batch)):
                 envelope = batch[index]
-                envelope.slot, envelope.index, envelope.origin = slot.key, index, origin
-                if (self._odd or len(envelope.body) > DEPTH_MAX) and self._bury_odd(envelope):
+                envelope.slot, envelope.index, envelope.origin = key, index, origin
+                if (odd or len(envelope.body) > DEPTH_MAX) and self._bury_odd(envelope):
                     after, count = "", 0
                     continue
                 if envelope.kind == Kind.MESSAGE:
-                    self.deliver(envelope)
+                    deliver(envelope)
                     continue
                 left: Left | None = (after, count)
                 if index == first or not self.must_end():
@@ -272,22 +272,7 @@ class Taking:
         no room for more: then it is for those behind `after` next time, `count` having got it."""
         kind = envelope.kind
         if kind == Kind.MESSAGE:
-            live = self._by_id.get(envelope.to) or self.lives.of(envelope.to)
-            if self.closed and self.tenure.sightings.refuses(live, envelope):
-                self._refuse(live, envelope)
-                return None
-            if envelope.reply and self.refusals.refuses(live, envelope):
-                return None
-            live.queue.append(envelope)
-            if len(live.queue) >= self._mailbox_messages_max or live.mail_bytes >= self._mailbox_bytes_max:
-                if self._overflows(live, envelope):
-                    return None
-                if not envelope.topic:
-                    self.holding.filled(live.id, envelope.slot[:8])
-            if envelope.id and self.tenure.remembering.is_full:
-                self.holding.ids_filled(live.id, envelope)
-            self.lives.readied[live.id] = live
-            self.turns.draft.uncarried[live.id] = live
+            self._deliver_message(envelope)
         elif kind == Kind.STATE:
             self._ask_state(envelope)
         elif kind == Kind.TOPIC:
@@ -310,6 +295,26 @@ class Taking:
         else:
             self.tenure.dead_letters.bury(envelope, "Undecodable", f"no such kind of message: {kind}")
         return None
+
+    def _deliver_message(self, envelope: Envelope) -> None:
+        to = envelope.to
+        live = self._by_id.get(to) or self.lives.of(to)
+        if self.closed and self.tenure.sightings.refuses(live, envelope):
+            self._refuse(live, envelope)
+            return
+        if envelope.reply and self.refusals.refuses(live, envelope):
+            return
+        queue = live.queue
+        queue.append(envelope)
+        if len(queue) >= self._mailbox_messages_max or live.mail_bytes >= self._mailbox_bytes_max:
+            if self._overflows(live, envelope):
+                return
+            if not envelope.topic:
+                self.holding.filled(to, envelope.slot[:8])
+        if envelope.id and self.tenure.remembering.is_full:
+            self.holding.ids_filled(to, envelope)
+        self.lives.readied[to] = live
+        self.turns.draft.uncarried[to] = live
 
     def _overflows(self, live: Live, envelope: Envelope) -> bool:
         """Was this too much by far? Clients are stopped before they send more (see `holding`), partitions can't be; nor

@@ -7,6 +7,7 @@ visible to anyone before the draft is committed.
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from functools import partial
+from types import NoneType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -40,13 +41,12 @@ TURNS_IN_A_ROW = 16
 """A job with more to do lets others go first, where not all may run at once."""
 UNRUN = (Awaitable, Generator, AsyncGenerator)
 """What runs only when somebody goes through it."""
+RUN = frozenset((NoneType, bool, int, float, str, bytes, list, tuple, dict))
+"""What most handlers return, and is none of these: so much is seen sooner."""
+DEALT_WITH = object()
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 _decode_event = msgspec.msgpack.Decoder(ActivityEvent).decode
-
-
-class NotReadable(TenureError):
-    """A message that its job can't decode."""
 
 
 class TurnTimeout(TenureError):
@@ -119,32 +119,27 @@ class Turns:
             if changed.size_bytes + draft.other_bytes + draft.sent_bytes >= full_bytes or clock() >= ends_s:
                 return
             envelope = queue[0]
-            if not self._begin(live, envelope):
+            message = self._begin(live, envelope)
+            if message is DEALT_WITH:
                 continue
             ctx = Context(self, live, envelope)
             try:
                 if live.instance is None:
                     live.instance = type.load(live.state, live.version)
-                result = self._call(live, type, ctx, envelope)
+                result = self._call(live, type, ctx, envelope, message)
                 state = type.dump(live.instance)
                 answer = self._result(live, envelope, ctx, state, result)
-            except NotReadable as error:
-                self._refuse(live, envelope, error)
             except BaseException as error:  # noqa: BLE001  # handed on: see there what is a failure
                 self.tenure.failing.raised(live, envelope, error)
             else:
                 self._succeed(live, envelope, ctx, state, answer)
 
-    def _call(self, live: Live, type: JobType, ctx: Context, envelope: Envelope) -> Any:
+    def _call(self, live: Live, type: JobType, ctx: Context, envelope: Envelope, message: Any) -> Any:
         kind = envelope.kind
         handler = type.handlers.get(kind)
         if handler is None:
             return None
         if kind == Kind.MESSAGE:
-            try:
-                message = type.decode_message(envelope.body)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
-                raise NotReadable(str(error)) from error
             if type.is_class:
                 return handler(live.instance, ctx, message)
             ctx._state = live.instance
@@ -166,10 +161,11 @@ class Turns:
                 if self.tenure.is_closing() or (turns > TURNS_IN_A_ROW and self.host.turns_are_awaited()):
                     return
                 envelope = live.queue[0]
-                if not self._begin(live, envelope):
+                message = self._begin(live, envelope)
+                if message is DEALT_WITH:
                     continue
                 with trio.CancelScope() as live.scope:
-                    await self._run_async(live, envelope)
+                    await self._run_async(live, envelope, message)
                 if live.is_ended:
                     self.tenure.purging.ended(live, envelope)
                     return
@@ -184,43 +180,51 @@ class Turns:
         may, live.running = live.may_run(), True
         return may
 
-    async def _run_async(self, live: Live, envelope: Envelope) -> None:
+    async def _run_async(self, live: Live, envelope: Envelope, message: Any) -> None:
         type = live.type
         ctx = Context(self, live, envelope)
         try:
             if live.instance is None:
                 live.instance = type.load(live.state, live.version)
-            limit_s = float("inf") if type.timeout_s is None else type.timeout_s
-            with trio.CancelScope() as limit:
-
-                def begun() -> None:
-                    limit.deadline = trio.current_time() + limit_s
-
-                call = partial(self._call, live, type, ctx, envelope)
-                if type.blocking and envelope.kind not in type.async_kinds:
-                    turn = turn_id(live.id, live.generation, envelope)
-                    who = f"the blocking turn {turn} of job {live.id!r} ({live.type_name})"
-                    result = await self.host.threads.run(call, who, begun)
-                else:
-                    begun()
-                    result = call()
-                    if envelope.kind in type.async_kinds and isinstance(result, Awaitable):
-                        result = await result
-            if limit.cancelled_caught:
-                raise TurnTimeout(f"the turn took longer than {type.timeout_s} s")
+            if type.timeout_s is None and not type.blocking:
+                result = self._call(live, type, ctx, envelope, message)
+                if envelope.kind in type.async_kinds and isinstance(result, Awaitable):
+                    result = await result
+            else:
+                result = await self._limited(live, type, ctx, envelope, message)
             state = type.dump(live.instance)
             answer = self._result(live, envelope, ctx, state, result)
-            await self._room()
+            if self.is_full() or self.tenure.running.is_starved:
+                await self._room()
             if ctx._wishes is not None:
                 self.tenure.activity_changes.check(live, ctx._wishes)
-        except NotReadable as error:
-            self._refuse(live, envelope, error)
         except BaseException as error:  # noqa: BLE001  # handed on: see there what is a failure
             if isinstance(error, Exception) and not isinstance(error, BaseExceptionGroup):
                 await self._room()  # what else there is may come of being cancelled, and then there is no waiting
             self.tenure.failing.raised(live, envelope, error)
         else:
             self._succeed(live, envelope, ctx, state, answer)
+
+    async def _limited(self, live: Live, type: JobType, ctx: Context, envelope: Envelope, message: Any) -> Any:
+        """In a thread, or for so long at most."""
+        limit_s = float("inf") if type.timeout_s is None else type.timeout_s
+        with trio.CancelScope() as limit:
+
+            def begun() -> None:
+                limit.deadline = trio.current_time() + limit_s
+
+            call = partial(self._call, live, type, ctx, envelope, message)
+            if type.blocking and envelope.kind not in type.async_kinds:
+                turn = turn_id(live.id, live.generation, envelope)
+                who = f"the blocking turn {turn} of job {live.id!r} ({live.type_name})"
+                return await self.host.threads.run(call, who, begun)
+            begun()
+            result = call()
+            if envelope.kind in type.async_kinds and isinstance(result, Awaitable):
+                result = await result
+        if limit.cancelled_caught:
+            raise TurnTimeout(f"the turn took longer than {type.timeout_s} s")
+        return result
 
     def steps_bytes(self, live: Live, turn: str) -> int:
         """What the steps of a turn have left that were finished in earlier tries."""
@@ -266,36 +270,31 @@ class Turns:
                 "each of which sends the job its next"
             )
 
-    def _begin(self, live: Live, envelope: Envelope) -> bool:
-        """False if this entry of the queue needs no turn (it is dealt with)."""
+    def _begin(self, live: Live, envelope: Envelope) -> Any:
+        """The message, if there is one; or `DEALT_WITH`, if this entry of the queue needs no turn."""
         kind = envelope.kind
         if kind == Kind.MESSAGE:
             if envelope.id and (known := self.remembered(live.id, envelope.id)) is not None:
                 self.done(live, envelope)
                 self.draft.answer(envelope, known[1] or Answer(0, True, EMPTY))
-                return False
-            if Kind.MESSAGE not in live.type.handlers:
+                return DEALT_WITH
+            type = live.type
+            if Kind.MESSAGE not in type.handlers:
                 self.done(live, envelope)
                 self.tenure.dead_letters.bury(envelope, "WrongType", f"job type {live.type_name!r} has no on_message")
-                return False
-            return self._decodes(live, envelope)
+                return DEALT_WITH
+            try:
+                return type.decode_message(envelope.body)
+            except ENDS:
+                raise
+            except BaseException as error:  # noqa: BLE001  # a message type's own checks may raise anything
+                self._refuse(live, envelope, error)
+                return DEALT_WITH
         if kind == Kind.STATE:
             self.done(live, envelope)
             self.draft.answer_state(live, envelope)
-            return False
-        return True
-
-    def _decodes(self, live: Live, envelope: Envelope) -> bool:
-        if live.type.message_type is Any:
-            return True
-        try:
-            live.type.decode_message(envelope.body)
-        except ENDS:
-            raise
-        except BaseException as error:  # noqa: BLE001  # a message type's own checks may raise anything
-            self._refuse(live, envelope, error)
-            return False
-        return True
+            return DEALT_WITH
+        return None
 
     def _refuse(self, live: Live, envelope: Envelope, error: BaseException) -> None:
         """A message that it can't decode is no failure of the job."""
@@ -313,7 +312,7 @@ class Turns:
         return found if found is not None and found[0] > self.now_ms() else None
 
     def _result(self, live: Live, envelope: Envelope, ctx: Context, state: bytes, result: Any) -> Raw | None:
-        if result is not None and isinstance(result, UNRUN):
+        if result.__class__ not in RUN and isinstance(result, UNRUN):
             _refuse_unrun(result)
         settings = self.settings
         if len(state) > settings.state_bytes_max and len(state) > len(live.state):  # an older version's may stay
@@ -334,6 +333,10 @@ class Turns:
         return answer
 
     def _check_size(self, live: Live, ctx: Context, state: bytes, answer: Raw | None) -> None:
+        if ctx._wishes is None:
+            most = len(state) + ctx._sent_bytes + (0 if answer is None else len(answer))
+            if most <= self.settings.turn_bytes_max:
+                return
         parts = {
             # What an older version let grow larger may stay, and is not counted.
             "its state": len(state) if len(state) <= self.settings.state_bytes_max else 0,
@@ -374,8 +377,10 @@ class Turns:
             draft.changed[live.id] = live
         draft.wanted = True
         if ctx._sends is not None:
+            sends = draft.sends
             for sent, partition in ctx._sends:
-                draft.send(sent, partition)
+                sends.setdefault(partition, []).append(sent)
+            draft.sent_bytes += ctx._sent_bytes
         if ctx._timers is not None:
             live.timer = granted(live.timer, ctx._timers, set_by(ctx.turn_id) if ctx._timers.due_ms else 0)
             self.tenure.alarms.set_timer(live)
