@@ -42,7 +42,7 @@ class _Changed(dict[str, "Live"]):
             size = job_bytes(live)
         self.size_bytes += size - sizes.get(id, 0)
         sizes[id] = size
-        super().__setitem__(id, live)
+        dict.__setitem__(self, id, live)  # which needs not be looked for
 
 
 class Draft:

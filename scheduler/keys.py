@@ -53,6 +53,8 @@ def checked_id(id: Any) -> str:
 
 
 def _fits(text: str, bytes_max: int) -> bool:
+    if text.isascii():
+        return len(text) <= bytes_max
     try:
         return len(text.encode()) <= bytes_max
     except UnicodeEncodeError:

@@ -50,7 +50,8 @@ class KnownTypes:
         if soon := {id for id in old if id not in self._refreshing}.difference(unknown):
             self._refreshing |= soon
             self._nursery.start_soon(self._refresh, soon)
-        await self._learn(unknown)
+        if unknown:
+            await self._learn(unknown)
 
     async def _refresh(self, ids: set[str]) -> None:
         try:
