@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["Alarms"]
 
 TIMERS_SPARE = 1000
+RUNG_IN_ANY_CASE = 64
+"""So many ring in each pass, also when what was taken before them has used up the slice."""
 LOOK_S_MAX = 1.0
 """Wall clocks may jump, so nobody sleeps longer than this towards a due time."""
 
@@ -88,10 +90,14 @@ class Alarms:
             if live.failure is not None and live.failure.retry_ms == retry_ms:
                 live.failure = structs.replace(live.failure, retry_ms=0)
                 tenure.lives.ready(live)
+        draft, budget, n = tenure.turns.draft, tenure.host.budget, 0
+        # A share of their own: where messages fill theirs in each record, timers go on all the same.
+        until_bytes = min(draft.size() + budget.seen_bytes, budget.full_bytes)
         while self.timers and self.timers[0][0] <= now_ms:
-            if tenure.turns.draft.size() >= tenure.host.budget.taken_bytes or tenure.host.pace.is_over():
+            if draft.size() >= until_bytes or (n >= RUNG_IN_ANY_CASE and tenure.host.pace.is_over()):
                 tenure.wake()  # the others with the next record: each has its job's state in it
                 return
+            n += 1
             due_ms, id = heapq.heappop(self.timers)
             if id not in tenure.lives.by_id and id not in tenure.state.jobs:
                 continue

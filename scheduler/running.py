@@ -54,6 +54,10 @@ class Running:
     async def run_ready(self) -> None:
         """Run what can be run: plain turns in what is left of the slice that has begun, async ones in tasks of their
         own."""
+        if self.tenure.is_closing():
+            self.host.pace.end()
+            self.turns.free()
+            return  # what has not begun is in the mailboxes, for the next owner
         if self._over_outbox and not self.tenure.outbox_is_full():
             self._unpark_senders()
         if self.suspicion.is_on():

@@ -157,6 +157,9 @@ class Turns:
         try:
             turns = 0
             while live.queue and self._may_go_on(live) and not self.suspicion.holds(live):
+                if self.is_full():  # also what needs no turn may leave much: an answer, a dead letter
+                    await self._room()
+                    continue
                 turns += 1
                 if self.tenure.is_closing() or (turns > TURNS_IN_A_ROW and self.host.turns_are_awaited()):
                     return

@@ -19,6 +19,7 @@ from tenure.scheduler.journal import Journal
 from tenure.scheduler.keys import journal_key, slot_key
 from tenure.scheduler.settings import ClientSettings, NodeSettings
 from tenure.scheduler.state import PartitionState
+from tenure.scheduler.tenure import Tenure
 from tenure.scheduler.wire import Batch, Kind, Record, decode, encode
 from tests.pure.core.bench import Bench, Opened, P, rest
 
@@ -95,6 +96,15 @@ class Stepping(Job):
             await ctx.once(f"{trio.current_time()}.{n}" if n % 2 else str(n), step)  # half of them anew in each try
 
 
+class Picky(Job):
+    blob: bytes = b""
+
+    async def on_message(self, ctx: Context, message: int) -> None:
+        await trio.sleep(1)
+        if message:
+            self.blob = b"x" * message
+
+
 class Impatient(Job):
     n: int = 0
 
@@ -143,6 +153,7 @@ KEEPER, SINK = JobType("keeper", Keeper, retry=ONCE), JobType("sink", Keeper)
 SUBSCRIBER = JobType("subscriber", Subscriber, topics=("news",))
 SENDER = JobType("sender", Sender)
 MANY, TELLER = JobType("many", Many, retry=ONCE), JobType("teller", Teller, retry=ONCE)
+PICKY = JobType("picky", Picky)
 ALARMED, SLOW, IMPATIENT = JobType("alarmed", Alarmed), JobType("slow", Slow), JobType("impatient", Impatient)
 
 
@@ -416,6 +427,48 @@ async def test_timers_of_many_large_jobs_ring_over_several_records(bench: Bench,
     assert trio.current_time() < 55
     await rest(60)
     assert await seen_by(bench, ids) == [[1]] * 16
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_timers_ring_also_where_messages_fill_every_record(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = dict.fromkeys(("turn_bytes_max", "state_bytes_max", "answer_bytes_max"), MIB // 4)
+    first = await bench.open(ALARMED, SINK)
+    ids = await make(bench, "alarmed", 100)
+    await make(bench, "sink", 1)
+    await first.close()
+    for _ in range(60):
+        await bench.publish("sink-000", *[[n, b"x" * 1000] for n in range(60)])
+    await rest(60)
+    waiting_when_rung: list[int] = []
+    commit = Tenure.commit
+
+    async def watch(self: Tenure, *args: Any) -> None:
+        await commit(self, *args)
+        if all(self.state.jobs[id].timer is None and self.state.jobs[id].turns > 1 for id in ids):
+            waiting_when_rung.append(sum(map(len, self.inlanes.waiting.values())))
+
+    monkeypatch.setattr(Tenure, "commit", watch)
+    await bench.open(ALARMED, SINK, record_bytes_max=MIB // 2, message_bytes_max=MIB // 8, **small)
+    await rest(10)
+    assert waiting_when_rung[0] > 30
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"), [(Kind.STATE, None), (Kind.MESSAGE, "x" * (MIB // 8))], ids=["states", "no messages of its type"]
+)
+async def test_what_needs_no_turn_behind_an_async_one_waits_for_room_too(
+    bench: Bench, sizes: list[int], kind: int, body: Any
+) -> None:
+    await bench.open(PICKY)
+    await make(bench, "picky", 1)
+    assert (await bench.ask("picky-000", 2 * MIB)).ok
+    sizes.clear()
+    behind = [bench.message("picky-000", body, kind=kind, reply=1000 + n) for n in range(80)]
+    await bench.send(bench.message("picky-000", 0), *behind[:40])
+    await bench.send(*behind[40:])
+    await rest(5)
+    answers = [await bench.answer(1000 + n) for n in range(80)]
+    assert [answer.ok for answer in answers] == [kind == Kind.STATE] * 80
     assert max(sizes) <= RECORD_MAX
 
 

@@ -103,6 +103,20 @@ async def test_who_asks_is_answered_in_the_midst_of_a_backlog(bench: Bench) -> N
     assert CLOCK.now_s < 15.0  # of the twenty that the backlog takes
 
 
+async def test_an_owner_that_closes_leaves_its_backlog_to_the_next_one(bench: Bench) -> None:
+    first = await work(bench)
+    await bench.define("w", "worker")
+    for _ in range(5):
+        await bench.publish("w", *[0.01] * 400)
+    await bench.until(lambda: CLOCK.now_s > 0.2)
+    await first.close()
+    assert CLOCK.now_s < 5.0  # of the twenty that the backlog takes
+    assert not first.over
+    await work(bench)
+    await rest(5)
+    assert (await bench.state_of("w"))["n"] == 2000
+
+
 async def test_partitions_of_a_node_share_its_time() -> None:
     pace, clock = Pace(CLOCK), CLOCK
     done: list[tuple[int, float]] = []
