@@ -66,7 +66,7 @@ class Running:
             await self.host.pace.begin()
         self._come_first = self.turns.is_full() and bool(self.lives.readied)
         if self._come_first:
-            self.is_starved = True
+            self.is_starved = self.turns.draft.wanted = True  # what has filled it may have been no turn
             self.host.pace.end()
             return
         tasks = await self._run_each()

@@ -105,6 +105,15 @@ class Picky(Job):
             self.blob = b"x" * message
 
 
+class Resumer(Keeper):
+    async def on_message(self, ctx: Context, message: Any) -> int:
+        await trio.sleep(0.1)
+        return super().on_message(ctx, message)
+
+    async def on_resume(self, ctx: Context) -> None:
+        pass
+
+
 class Impatient(Job):
     n: int = 0
 
@@ -153,6 +162,7 @@ KEEPER, SINK = JobType("keeper", Keeper, retry=ONCE), JobType("sink", Keeper)
 SUBSCRIBER = JobType("subscriber", Subscriber, topics=("news",))
 SENDER = JobType("sender", Sender)
 MANY, TELLER = JobType("many", Many, retry=ONCE), JobType("teller", Teller, retry=ONCE)
+RESUMER = JobType("resumer", Resumer)
 PICKY = JobType("picky", Picky)
 ALARMED, SLOW, IMPATIENT = JobType("alarmed", Alarmed), JobType("slow", Slow), JobType("impatient", Impatient)
 
@@ -470,6 +480,22 @@ async def test_what_needs_no_turn_behind_an_async_one_waits_for_room_too(
     answers = [await bench.answer(1000 + n) for n in range(80)]
     assert [answer.ok for answer in answers] == [kind == Kind.STATE] * 80
     assert max(sizes) <= RECORD_MAX
+
+
+async def test_a_new_owner_goes_on_with_jobs_whose_mailboxes_fill_a_record(bench: Bench) -> None:
+    first = await bench.open(RESUMER)
+    (id,) = await make(bench, "resumer", 1)
+    await bench.define(id, "resumer", revision=2, wanted="paused")
+    await rest(2)
+    for n in range(12):
+        await bench.publish(id, [n, b"x" * (MIB // 2)])
+    await rest(2)
+    await bench.define(id, "resumer", revision=3)
+    await bench.until(lambda: first.state.jobs[id].status == "running")
+    await first.close()
+    await bench.open(RESUMER)
+    await rest(5)
+    assert (await bench.state_of(id))["seen"] == list(range(12))
 
 
 async def test_async_turns_that_end_at_once_wait_for_room(bench: Bench, sizes: list[int]) -> None:
