@@ -7,18 +7,21 @@ While it is asked to, it also refuses what clients send to the application. What
 before, and is not refused.
 """
 
-import hashlib
 from collections import Counter
-from typing import TYPE_CHECKING
+from functools import partial
+from heapq import nsmallest
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 from msgspec import Struct
 
+from tenure.scheduler.budget import ENVELOPE_BYTES
 from tenure.scheduler.draft import slots_of
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.inlanes import PROOF
 from tenure.scheduler.keys import is_partition_sender, partition_of_sender, split_slot_key
 from tenure.scheduler.live import Live
+from tenure.scheduler.looking_over import JOBS_A_SLICE, LookOver
 from tenure.scheduler.quiet import CONTROLLERS, EVERY, Sighting, Waiting
 from tenure.scheduler.texts import told
 from tenure.scheduler.timers import without_due
@@ -32,6 +35,10 @@ __all__ = ["DEFAULT_APPLICATION", "Closed", "Question", "Sightings", "applicatio
 DEFAULT_APPLICATION = "default"
 """The application of job types that name none."""
 EXAMPLES_MAX = 3
+JOBS_A_LOOK = 64
+"""So many jobs' timers are looked at between two looks at the clock."""
+ROUNDS_MAX = 5
+"""Jobs that change as they are counted are counted once more; after so many rounds, with what is left at once."""
 TAKEN_WITHIN_S = 2.0
 """What is not taken by then (a full mailbox holds it back, say) is said to wait."""
 POLL_S = 0.01
@@ -66,13 +73,32 @@ class Closed:
         self.until_s = trio.current_time() + CLOSED_FOR_S
 
 
+class _Asked(NamedTuple):
+    envelope: Envelope
+    question: Question
+    is_swept: bool
+
+
+class _Fire:
+    """Timers that are to come due, for one wait."""
+
+    def __init__(self, application: str, wait: str) -> None:
+        self.application, self.wait = application, wait
+        self.left: dict[str, None] = {}
+        self.asked: list[_Asked] = []
+
+
 class Sightings:
     """One tenure's."""
 
     def __init__(self, tenure: "Tenure") -> None:
         self.tenure, self.host, self.partition = tenure, tenure.host, tenure.partition
         self.closed = tenure.taking.closed
-        self._ready: list[tuple[Envelope, Question, bool]] = []
+        self._ready: list[_Asked] = []
+        self._fires: list[_Fire] = []
+        self.looks: list[LookOver] = []
+        """Counts that go on: to be told of each draft."""
+        self._counted: list[tuple[_Asked, LookOver]] = []
         self._failed_of = ""
 
     # -- questions --------------------------------------------------------------------------------
@@ -83,7 +109,7 @@ class Sightings:
             question.close <= AS_IT_IS or self._is_closed(question)
         )
         if is_swept:
-            self._ready.append((envelope, question, True))
+            self._ready.append(_Asked(envelope, question, is_swept=True))
             self.tenure.wake()
         else:
             self.tenure.start(self._sweep, envelope, question)
@@ -111,7 +137,7 @@ class Sightings:
             if self._failed_of != (text := told(error)):
                 self._failed_of = text
                 self.host.log_error(f"partition {self.partition}: a look for what waits failed: {text}", error)
-        self._ready.append((envelope, question, is_swept))
+        self._ready.append(_Asked(envelope, question, is_swept))
         self.tenure.wake()
 
     async def _look(self) -> list[tuple[bytes, int, int]]:
@@ -130,16 +156,49 @@ class Sightings:
     def answer(self) -> None:
         """In the tenure's loop, when what has come in is taken and what is due has rung."""
         ready, self._ready = self._ready, []
-        for envelope, question, is_swept in ready:
+        for asked in ready:
+            question = asked.question
             closed = self.closed.get(question.application)
             if closed is not None and question.close > AS_IT_IS:
                 closed.level, closed.until_s = question.close, trio.current_time() + CLOSED_FOR_S
             elif question.close == OPEN:
                 self.closed.pop(question.application, None)
             if question.fire and self._is_first(question.wait):
-                self._fire(question.application)
-            self.tenure.turns.draft.answer_value(envelope, self._sighting(question, is_swept))
+                self._fire_for(asked)
+            else:
+                self._count_for(asked)
+        while self._fires and self._fire_next():
+            pass
+        if self._counted:
+            self._answer_counted()
+
+    def _answer_counted(self) -> None:
+        counted, self._counted = self._counted, []
+        for asked, look in counted:
+            look.hear(self.tenure.turns.draft)
+            look.go_on(look.left())
+            self.looks.remove(look)
+            sighting = self._sighting(asked.question, look, is_swept=asked.is_swept)
+            self.tenure.turns.draft.answer_value(asked.envelope, sighting)
             self.tenure.want_commit()
+
+    def _count_for(self, asked: "_Asked") -> None:
+        """Then it is answered: at once, if there are few jobs."""
+        look = LookOver(self.tenure, partial(_is_of, self.tenure, asked.question.application))
+        self.looks.append(look)
+        if look.left() <= JOBS_A_SLICE:
+            self._counted.append((asked, look))
+        else:
+            self.tenure.start(self._count, asked, look)
+
+    async def _count(self, asked: "_Asked", look: LookOver) -> None:
+        for _ in range(ROUNDS_MAX * (1 + look.left() // JOBS_A_SLICE)):
+            look.go_on(JOBS_A_SLICE)
+            await self.host.pace.pause()
+            if look.left() <= JOBS_A_SLICE:
+                break
+        self._counted.append((asked, look))
+        self.tenure.wake()
 
     # -- what is refused --------------------------------------------------------------------------
 
@@ -164,55 +223,59 @@ class Sightings:
 
     def _is_first(self, wait: str) -> bool:
         """Was this wait's question not answered yet? Its answer may have been lost, and what has rung has set its timer
-        anew. Kept as ids of messages are, and committed with what is fired; of no job."""
-        if not wait:
-            return True
-        if self.tenure.turns.remembered("", wait) is not None:
-            return False
-        until_ms = self.host.now_ms() + round(FIRED_KEPT_S * 1000)
-        self.tenure.turns.draft.remembered["", wait] = (until_ms, None)
+        anew."""
+        return not wait or self.tenure.turns.remembered("", wait) is None
+
+    def _fire_for(self, asked: "_Asked") -> None:
+        """Then it is counted, and answered."""
+        same = (fire for fire in self._fires if asked.question.wait and fire.wait == asked.question.wait)
+        if (fire := next(same, None)) is None:
+            fire = _Fire(asked.question.application, asked.question.wait)
+            fire.left = dict.fromkeys((*self.tenure.state.jobs, *self.tenure.lives.by_id))
+            self._fires.append(fire)
+        fire.asked.append(asked)
+
+    def _fire_next(self) -> bool:
+        """Let the timers of one application come due, as far as this record and this pass have room for events: each
+        has its job's state in it. False: the rest is for the next."""
+        fire, draft, budget = self._fires[0], self.tenure.turns.draft, self.host.budget
+        for n, id in enumerate(list(fire.left)):
+            if draft.size() >= budget.taken_bytes or (n % JOBS_A_LOOK == 0 and n and self.host.pace.is_over()):
+                self.tenure.want_commit()
+                return False
+            del fire.left[id]
+            self._fire(id, fire.application)
+        if fire.wait:
+            # Kept as ids of messages are, and committed with the last that is fired; of no job.
+            until_ms = self.host.now_ms() + round(FIRED_KEPT_S * 1000)
+            draft.remembered["", fire.wait] = (until_ms, None)
+        for asked in self._fires.pop(0).asked:
+            self._count_for(asked)
         return True
 
-    def _fire(self, application: str) -> None:
-        draft = self.tenure.turns.draft
-        for id, record in self._jobs(application):
-            if record.timer is None or not record.timer.due_ms or record.status != Status.RUNNING:
-                continue
-            live = self.tenure.lives.of(id)
-            if live.stuck or live.timer is None:
-                continue
-            timer = live.timer
-            by, origin = f"{timer.due_by:x}" if timer.due_by else "", self.host.origin()
-            live.queue.append(Envelope(id, kind=Kind.TIMEOUT, source=by, index=timer.due_ms, origin=origin))
-            live.timer = without_due(timer)
-            draft.changed[id] = draft.uncarried[id] = live
-            self.tenure.lives.ready(live)
+    def _fire(self, id: str, application: str) -> None:
+        by_id, draft = self.tenure.lives.by_id, self.tenure.turns.draft
+        record = self.tenure.state.jobs.get(id) if id not in by_id else by_id[id].record()
+        if record is None or record.timer is None or not record.timer.due_ms or record.status != Status.RUNNING:
+            return
+        if not _is_of(self.tenure, application, record):
+            return
+        live = self.tenure.lives.of(id)
+        if not live.exists() or live.stuck or live.timer is None:
+            return
+        timer = live.timer
+        by, origin = f"{timer.due_by:x}" if timer.due_by else "", self.host.origin()
+        live.queue.append(Envelope(id, kind=Kind.TIMEOUT, source=by, index=timer.due_ms, origin=origin))
+        live.timer = without_due(timer)
+        draft.changed[id] = draft.uncarried[id] = live
+        draft.other_bytes += ENVELOPE_BYTES + len(id)
+        self.tenure.lives.ready(live)
 
     # -- what there is ----------------------------------------------------------------------------
 
-    def _jobs(self, application: str) -> list[tuple[str, JobRecord]]:
-        return [
-            (id, record)
-            for id, record in self.tenure.lives.records()
-            if is_meant(application, application_of(self.tenure, record.type, record.application))
-        ]
-
-    def _sighting(self, question: Question, is_swept: bool) -> Sighting:
-        tenure, application = self.tenure, question.application
-        busy: Counter[str] = Counter()
-        examples: list[Waiting] = []
-        digest, turns, timers, first_due_ms = hashlib.blake2b(digest_size=16), 0, 0, 0
-        jobs = self._jobs(application)
-        for id, record in sorted(jobs, key=lambda job: job[0]):
-            digest.update(f"{id}\0{record.generation}\0{record.revision}\0{record.turns}\0{record.status}\n".encode())
-            turns += record.turns
-            if record.timer is not None and record.status == Status.RUNNING and (due_ms := record.timer.first_ms()):
-                timers += 1
-                first_due_ms = min(first_due_ms or due_ms, due_ms)
-            for why, count in _undone(record, tenure.lives.by_id.get(id)):
-                busy[why] += count
-                if len(examples) < EXAMPLES_MAX:
-                    examples.append(Waiting(id, why))
+    def _sighting(self, question: Question, look: LookOver, *, is_swept: bool) -> Sighting:
+        tenure, application, busy = self.tenure, question.application, look.busy
+        examples = [Waiting(id, look.waiting[id]) for id in nsmallest(EXAMPLES_MAX, look.waiting)]
         self._count_unknown(busy, application)
         return Sighting(
             partition=self.partition,
@@ -220,11 +283,11 @@ class Sightings:
             node=self.host.node,
             swept=is_swept,
             closed=self.closed[application].level if application in self.closed else 0,
-            print=digest.digest(),
-            jobs=len(jobs),
-            turns=turns,
-            timers=timers,
-            first_due_ms=first_due_ms,
+            print=look.print(),
+            jobs=look.jobs,
+            turns=look.turns,
+            timers=look.timers,
+            first_due_ms=look.first_due_ms(),
             busy=dict(busy),
             examples=examples,
             sent=self._sent(),
@@ -265,32 +328,12 @@ def is_meant(application: str, its: str) -> bool:
     return its == application or (application == EVERY and its != CONTROLLERS)
 
 
+def _is_of(tenure: "Tenure", application: str, record: JobRecord) -> bool:
+    return is_meant(application, application_of(tenure, record.type, record.application))
+
+
 def application_of(tenure: "Tenure", type: str, application: str) -> str:
     """Of a job of this type; not all clients that schedule know it."""
     if not application and (known := tenure.host.known_type(type)) is not None:
         application = known.application
     return application or DEFAULT_APPLICATION
-
-
-def _undone(record: JobRecord, live: Live | None) -> list[tuple[str, int]]:
-    found = []
-    if record.status in (Status.FINISHING, Status.STOPPING):
-        found.append(("jobs that end", 1))
-    if count := sum(not activity.has_ended for activity in record.activities):
-        found.append(("activities", count))
-    if record.failure is not None and record.failure.retry_ms:
-        found.append(("turns to be tried again", 1))
-    if live is not None:
-        if live.running:
-            found.append(("running turns", 1))
-        if waiting := len(live.queue) - live.running:
-            found.append((_why_waiting(live), waiting))
-    return found
-
-
-def _why_waiting(live: Live) -> str:
-    if live.stuck:
-        return "messages of jobs that can't run"
-    if live.status in (Status.FAILED, Status.PAUSED):
-        return f"messages of {live.status} jobs"
-    return "messages that wait"

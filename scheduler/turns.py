@@ -90,6 +90,8 @@ class Turns:
         """What is done from now on goes into the next record. Returns what this one is to be made of."""
         draft, self.draft = self.draft, Draft()
         self.in_flight = draft
+        for look in self.tenure.sightings.looks:
+            look.hear(draft)
         self.free()
         return draft
 

@@ -17,6 +17,7 @@ from tenure.scheduler.grid.port import Map
 from tenure.scheduler.jobtype import Job, JobType, Retry
 from tenure.scheduler.journal import Journal
 from tenure.scheduler.keys import journal_key, slot_key
+from tenure.scheduler.looking_over import LookOver
 from tenure.scheduler.settings import ClientSettings, NodeSettings
 from tenure.scheduler.state import PartitionState
 from tenure.scheduler.tenure import Tenure
@@ -496,6 +497,50 @@ async def test_a_new_owner_goes_on_with_jobs_whose_mailboxes_fill_a_record(bench
     await bench.open(RESUMER)
     await rest(5)
     assert (await bench.state_of(id))["seen"] == list(range(12))
+
+
+async def test_timers_that_are_fired_for_a_wait_ring_over_several_records(bench: Bench, sizes: list[int]) -> None:
+    opened = await bench.open(ALARMED)
+    ids = await make(bench, "alarmed", 16)
+    await large(bench, ids)
+    assert trio.current_time() < 55
+    answers = [await bench.command("quiet", application="default", fire=True, wait="w") for _ in range(2)]
+    await rest(2)
+    assert await seen_by(bench, ids) == [[1]] * 16
+    assert all(record.timer is None or not record.timer.due_ms for record in opened.state.jobs.values())
+    assert [msgspec.msgpack.decode(answer.body)["timers"] for answer in answers] == [0, 0]
+    assert max(sizes) <= RECORD_MAX
+
+
+async def test_many_jobs_are_looked_over_in_slices_and_what_changes_meanwhile_counts(bench: Bench) -> None:
+    opened = await bench.open(KEEPER, SLEEPER)
+    ids = await make(bench, "keeper", 5000)
+    await bench.define("busy", "sleeper")
+    await rest(2)
+    before = msgspec.msgpack.decode((await bench.command("quiet", application="default")).body)
+    assert (before["jobs"], before["turns"], before["busy"]) == (5001, 5001, {})
+    again = msgspec.msgpack.decode((await bench.command("quiet", application="default")).body)
+    assert again["print"] == before["print"]
+    counts: list[int] = []
+    go_on = LookOver.go_on
+
+    def slowly_counted(look: LookOver, count: int) -> None:
+        counts.append(min(count, look.left()))
+        go_on(look, count)
+        if len(counts) == 3:  # in the midst of it, to one that is counted and one that is not
+            for id in (ids[0], ids[-1]):
+                opened.tenure.taking.deliver(bench.message(id, 7))
+            opened.tenure.taking.deliver(bench.message("busy", 7))
+            opened.tenure.wake()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LookOver, "go_on", slowly_counted)
+        after = msgspec.msgpack.decode((await bench.command("quiet", application="default")).body)
+    assert max(counts) <= 1000
+    assert (after["jobs"], after["turns"]) == (5001, 5003)
+    assert after["busy"] == {"running turns": 1}
+    assert after["examples"] == [{"job": "busy", "why": "running turns"}]
+    assert after["print"] != before["print"]
 
 
 async def test_async_turns_that_end_at_once_wait_for_room(bench: Bench, sizes: list[int]) -> None:
