@@ -29,6 +29,8 @@ THIN = 0.9
 """There is room again when so much of the limit is left."""
 NOBODY = ("UnknownJob", "JobRemoved")
 """Reasons for which all that is sent to the same id becomes a dead letter, until there is such a job."""
+EVERYBODY = "*"
+"""What stands for a topic in what was sent to all jobs of a type."""
 
 
 class _Said:
@@ -94,8 +96,12 @@ class DeadLetters:
         )
 
     def keep(self, envelope: Envelope, reason: str, detail: str) -> None:
-        """The same for one that its job has had: it is kept, also where it was for all subscribers of a topic."""
-        envelope.topic = ""
+        """The same for one that its job has had: it is kept, also where it was for all subscribers of a topic, or all
+        jobs of a type; the detail says so."""
+        if envelope.topic:
+            how = "to all jobs of its type" if envelope.topic == EVERYBODY else f"by topic {envelope.topic!r}"
+            detail = f"{detail} (it came {how})"
+            envelope.topic = ""
         self.bury(envelope, reason, detail)
 
     def _next_number(self) -> int:

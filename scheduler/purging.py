@@ -93,7 +93,7 @@ class Purging:
             self.tenure.host.report(f"job {live.id!r} is removed, and its turn was cancelled: its end did not run")
             self.tenure.stopping.remove(live)
         elif envelope.kind == Kind.MESSAGE:
-            self.tenure.dead_letters.bury(envelope, "Cancelled", "its turn was cancelled, as its job was being removed")
+            self.tenure.dead_letters.keep(envelope, "Cancelled", "its turn was cancelled, as its job was being removed")
 
     def _drop_stop(self, live: Live) -> None:
         self._take_out(live, [envelope for envelope in live.queue if envelope.kind == Kind.STOP])

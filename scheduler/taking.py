@@ -326,14 +326,12 @@ class Taking:
         if self.holding.refusal(live) is None and not self.holding.is_over(live, HARD, FLOOD_BYTES):
             return False
         live.queue.pop()
-        envelope.topic = ""  # it is kept, also where it was for all subscribers of a topic
-        self.tenure.dead_letters.bury(envelope, "MailboxFull", f"{len(live.queue)} messages wait for this job")
+        self.tenure.dead_letters.keep(envelope, "MailboxFull", f"{len(live.queue)} messages wait for this job")
         return True
 
     def _refuse(self, live: Live, envelope: Envelope) -> None:
-        envelope.topic = ""  # it is kept, also where it was for all subscribers of a topic
         detail = f"the application of job {live.id!r} is being shut down"
-        self.tenure.dead_letters.bury(envelope, "ApplicationClosed", detail)
+        self.tenure.dead_letters.keep(envelope, "ApplicationClosed", detail)
         self.lives.ready(live)  # to be forgotten
 
     def _ask_state(self, envelope: Envelope) -> None:

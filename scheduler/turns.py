@@ -286,7 +286,7 @@ class Turns:
             type = live.type
             if Kind.MESSAGE not in type.handlers:
                 self.done(live, envelope)
-                self.tenure.dead_letters.bury(envelope, "WrongType", f"job type {live.type_name!r} has no on_message")
+                self.tenure.dead_letters.keep(envelope, "WrongType", f"job type {live.type_name!r} has no on_message")
                 return DEALT_WITH
             try:
                 return type.decode_message(envelope.body)
@@ -304,7 +304,7 @@ class Turns:
     def _refuse(self, live: Live, envelope: Envelope, error: BaseException) -> None:
         """A message that it can't decode is no failure of the job."""
         self.done(live, envelope)
-        self.tenure.dead_letters.bury(envelope, "WrongType", f"job type {live.type_name!r} can't take it: {error}")
+        self.tenure.dead_letters.keep(envelope, "WrongType", f"job type {live.type_name!r} can't take it: {error}")
 
     def remembered(self, job: str, id: str) -> tuple[int, Answer | None] | None:
         """What is kept of a message that has this id, and was done; until when, and the answer."""

@@ -10,6 +10,7 @@ import trio
 import tenure
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.grid.port import Grid, Map
+from tenure.scheduler.jobtype import Registry
 from tenure.scheduler.keys import partition_of
 from tenure.testing import Cluster
 
@@ -29,6 +30,24 @@ class Int(tenure.Job):
     def on_message(self, ctx: tenure.Context, message: int) -> int:
         self.total += message
         return self.total
+
+
+@tenure.job("letters-reader", topics=("letters-numbers",))
+class Reader(Int):
+    """Reads numbers."""
+
+
+@tenure.job("letters-deaf", topics=("letters-numbers",))
+class Deaf(tenure.Job):
+    """Takes nothing at all."""
+
+
+@tenure.job("letters-sleeper", topics=("letters-numbers",))
+class Sleeper(tenure.Job):
+    """Does not come to an end."""
+
+    async def on_message(self, ctx: tenure.Context, message: Any) -> None:
+        await trio.sleep_forever()
 
 
 @pytest.fixture
@@ -218,3 +237,46 @@ async def test_a_job_that_is_removed_while_there_are_too_many_dead_letters_stops
 async def flood(client: tenure.Client, id: str) -> None:
     for _ in range(2000):
         await client.publish_many([(id, 1)] * 10, timeout_s=1000)
+
+
+async def reasons(client: tenure.Client) -> dict[tuple[str, Any], tuple[str, str]]:
+    """(to whom, what) -> why it is a dead letter."""
+    return {
+        (found["to"], found["message"]): (found["reason"], found["detail"]) for found in await client.dead_letters()
+    }
+
+
+async def test_what_comes_by_a_topic_and_can_not_be_taken_is_kept(client: tenure.Client) -> None:
+    """Nobody can refuse it where it is published: who subscribes is known to its partition alone."""
+    await client.schedule_many([(Reader, "reader", {}), (Deaf, "deaf", {})])
+    await client.publish(tenure.Topic("letters-numbers"), "seven")
+    core: Any = client._home._value
+    async with tenure.Client(grid=core.grid, registry=Registry()) as stranger:
+        await stranger.broadcast("letters-deaf", 8)
+    await trio.sleep(2)
+    wrong = "Expected `int`, got `str`"
+    assert await reasons(client) == {
+        ("reader", "seven"): (
+            "WrongType",
+            f"job type 'letters-reader' can't take it: {wrong} (it came by topic 'letters-numbers')",
+        ),
+        ("deaf", "seven"): (
+            "WrongType",
+            "job type 'letters-deaf' has no on_message (it came by topic 'letters-numbers')",
+        ),
+        ("deaf", 8): ("WrongType", "job type 'letters-deaf' has no on_message (it came to all jobs of its type)"),
+    }
+    await client.publish(tenure.Topic("letters-numbers"), 7)
+    await trio.sleep(2)
+    assert (await client.state("reader")).total == 7
+    letter = next(found for found in await client.dead_letters() if found["message"] == 7)
+    assert (letter["to"], await client.replay([letter])) == ("deaf", 1)
+
+
+async def test_a_turn_that_is_cancelled_as_its_job_goes_leaves_what_came_by_a_topic(client: tenure.Client) -> None:
+    await client.schedule(Sleeper, id="sleeper")
+    await client.publish(tenure.Topic("letters-numbers"), 1)
+    await trio.sleep(2)
+    await client.unschedule("sleeper", now=True)
+    why = "its turn was cancelled, as its job was being removed (it came by topic 'letters-numbers')"
+    assert await reasons(client) == {("sleeper", 1): ("Cancelled", why)}

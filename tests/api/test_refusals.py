@@ -133,7 +133,11 @@ async def test_what_is_skipped_becomes_a_dead_letter_and_the_job_goes_on(client:
     found = await client.describe("a")
     assert (found["status"], found["failure"], found["waiting"]) == ("running", None, 0)
     assert (await client.state("a")).balance == 102
-    assert await letters(client) == [(n, "JobFailed", "ValueError: negative") for n in (-1, -2)]
+    why = "ValueError: negative"
+    assert await letters(client) == [
+        (-1, "JobFailed", why),
+        (-2, "JobFailed", f"{why} (it came by topic 'numbers')"),
+    ]
     assert [n for n, _ in tries].count(-1) == 3
     assert (await client.state("audit")).total == 3
 
@@ -144,7 +148,7 @@ async def test_skipping_keeps_what_came_by_a_topic(client: tenure.Client) -> Non
     await core.broadcast("refusals-account", -3)
     await trio.sleep(1)
     assert await client.retry("a", skip=True)
-    assert await letters(client) == [(-3, "Skipped", "ValueError: negative")]
+    assert await letters(client) == [(-3, "Skipped", "ValueError: negative (it came to all jobs of its type)")]
 
 
 async def test_what_is_not_to_be_tried_again_is_not(client: tenure.Client) -> None:
