@@ -45,7 +45,7 @@ def pytest_pyfunc_call() -> Generator[None, object, object]:
 
 def _clusters_made() -> int:
     module = sys.modules.get("tenure.testing.cluster")
-    return 0 if module is None else module.Cluster.made
+    return 0 if module is None else module.Cluster._made
 
 
 def _arguments(request: pytest.FixtureRequest) -> dict[str, Any]:

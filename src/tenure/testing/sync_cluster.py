@@ -32,7 +32,7 @@ class SyncCluster:
     Nodes and members are named by numbers that begin at 0 and are never used again.
     """
 
-    made = 0
+    _made = 0
     """So many in this process, ever: the pytest plugin asks whether a test had one."""
 
     def __init__(
@@ -56,7 +56,7 @@ class SyncCluster:
         go on with trio's clock), `faults` make the grid as bad as a real one, and `activities` are fakes that do what
         the test says (see `launched`) unless they are to be "real": processes, which know nothing of virtual time.
         """
-        SyncCluster.made += 1
+        SyncCluster._made += 1
         if app is None and grid == "hazelcast":
             app = calling_file()
         plan = Plan(
