@@ -218,7 +218,7 @@ class Tenure:
                     images.start(self.start)
             elif self._closing is not None and not self.running.is_at_work():
                 return
-            elif not lives.readied:
+            elif not lives.readied or self._closing is not None:  # who closes begins nothing that is ready, either
                 precedence.served(self.partition)
                 await self._wait()
             else:
