@@ -166,7 +166,7 @@ async def test_an_error_in_the_loop_of_one_partition_parks_that_one(
     assert [await client.ask(id, {"n": 1}) for id in ids] == [1] * 20
     node, sick = node_of(cluster), partition_of("c0", PARTITIONS)
     there = [id for id in ids if partition_of(id, PARTITIONS) == sick]
-    deliver, failures = Taking.deliver, 0
+    deliver, failures = Taking._deliver_message, 0
 
     def delivers(self: Taking, envelope: Any) -> Any:
         nonlocal failures
@@ -175,7 +175,7 @@ async def test_an_error_in_the_loop_of_one_partition_parks_that_one(
             raise error
         return deliver(self, envelope)
 
-    monkeypatch.setattr(Taking, "deliver", delivers)
+    monkeypatch.setattr(Taking, "_deliver_message", delivers)
     await client.publish("c0", {"n": 1}, id="one")
     await trio.sleep(20)
     assert 3 < failures < 8  # ever more rarely
@@ -195,7 +195,7 @@ async def test_an_error_in_the_loop_of_one_partition_parks_that_one(
     verdicts = {verdict.about: verdict for verdict in await examine_grid(node.grid, timeout_s=2)}
     assert verdicts["owners"].standard is Standard.BAD
     assert type(error).__name__ in verdicts["owners"].finding
-    monkeypatch.setattr(Taking, "deliver", deliver)
+    monkeypatch.setattr(Taking, "_deliver_message", deliver)
     await trio.sleep(70)
     assert not node.bulkhead.parked
     assert await client.ask("c0", {"n": 1}) == 3  # each once

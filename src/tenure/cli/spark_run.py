@@ -45,7 +45,7 @@ def run_and_watch(pipeline: Pipeline, id: str, connection: Connection) -> int:
 async def _open_client(connection: Connection) -> AsyncIterator["GridClient"]:
     """A client of the cluster that is named; without one, of a cluster that ends with it, where this process is the
     node."""
-    from tenure.connect import opening
+    from tenure.connect import opening_embedded
     from tenure.jobs.spark import types  # noqa: F401  # registers what the node is to run
     from tenure.scheduler.jobtype import registry
 
@@ -55,7 +55,7 @@ async def _open_client(connection: Connection) -> AsyncIterator["GridClient"]:
         return
     hush(connection)
     settings, types_known = client_settings(connection), known_types(connection, registry)
-    async with opening(None, None, types_known, settings)() as client:
+    async with opening_embedded(types_known, settings)() as client:
         yield client
 
 

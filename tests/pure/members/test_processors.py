@@ -32,8 +32,8 @@ def test_what_is_started_keeps_to_them_and_the_starter_does_not(tmp_path: Path) 
     ours = os.sched_getaffinity(0)
     one = frozenset([max(ours)])
     says = "import os; print(sorted(os.sched_getaffinity(0)))"
-    for processors, seen in ((one, sorted(one)), (None, sorted(ours))):
-        log = tmp_path / "log"
+    for n, (processors, seen) in enumerate(((one, sorted(one)), (None, sorted(ours)))):
+        log = tmp_path / f"log-{n}"
         process = spawn([sys.executable, "-c", says], log, processors)
         assert process.wait(30) == 0
         release(process)
