@@ -47,12 +47,15 @@ async def _open_client(connection: Connection) -> AsyncIterator["GridClient"]:
     node."""
     from tenure.connect import opening_embedded
     from tenure.jobs.spark import types  # noqa: F401  # registers what the node is to run
+    from tenure.nodes.logs import set_up_logs
     from tenure.scheduler.jobtype import registry
 
     if connection.cluster:
         async with connected(connection, registry) as client:
             yield client
         return
+    # Standard output is the pipeline's. That the cluster ends with the command is what was asked for.
+    set_up_logs(json=connection.json, level="debug" if connection.debug else "warning")
     hush(connection)
     settings, types_known = client_settings(connection), known_types(connection, registry)
     async with opening_embedded(types_known, settings)() as client:
