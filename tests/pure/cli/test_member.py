@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -39,7 +40,7 @@ class Leaving:
     def __init__(self) -> None:
         self.address, self.pid, self.killed = ("127.0.0.1", 5701), 1, trio.Event()
         self.settings = SimpleNamespace(cluster_name="tenure", stop_timeout_s=60.0)
-        self.told, self.handed_over = trio.Event(), trio.Event()
+        self.told, self.handed_over, self.log_file = trio.Event(), trio.Event(), Path("no log")
 
     async def wait(self) -> int:
         await trio.sleep_forever()
