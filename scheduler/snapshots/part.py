@@ -4,6 +4,7 @@ Whatever takes long is done in slices of about a millisecond, so that turns don'
 """
 
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -11,6 +12,7 @@ import trio
 from tenure.scheduler.errors import TenureError, TryAgain, Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.image import Frozen
+from tenure.scheduler.snapshots.aside import aside
 from tenure.scheduler.snapshots.desk import Base, Desk
 from tenure.scheduler.snapshots.form import (
     Bucket,
@@ -287,7 +289,7 @@ async def _beside(work: Callable[[bytes], bytes], content: bytes) -> bytes:
     """What would take long is done in a thread; for little, going there and back would take longer."""
     if len(content) < LARGE_BYTES:
         return work(content)
-    return await trio.to_thread.run_sync(work, content, abandon_on_cancel=True)
+    return await aside(partial(work, content))
 
 
 def _wasted(base: Base) -> set[str]:

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import trio
 
+from tenure.scheduler.snapshots.aside import aside
 from tenure.scheduler.snapshots.errors import BadLocation, StoreFailed
 
 __all__ = ["Directory", "Memory", "Missing", "Store", "Stored", "open_store"]
@@ -84,7 +85,7 @@ class Blocking(Store):
         if self._limiter is None:
             self._limiter = trio.CapacityLimiter(WRITERS_MAX)
         try:
-            return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=abandon)
+            return await aside(call, limiter=self._limiter, abandon=abandon)
         except FileNotFoundError as error:
             raise Missing(f"{self.where(path)} is missing") from error
         except self.failures() as error:

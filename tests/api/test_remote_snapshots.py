@@ -1,17 +1,16 @@
 """Snapshots in places that fsspec reaches, from one cluster to another."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import trio
 
 import tenure
 from tenure.testing import Cluster
 from tests.api.jobs import Amount, Counter
 
 fsspec = pytest.importorskip("fsspec")
+pytestmark = pytest.mark.usefixtures("in_virtual_time")
 
 COUNTERS = [f"c-{n}" for n in range(20)]
 
@@ -21,17 +20,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An object store (of this process), and a file system that is spoken to by way of fsspec."""
     yield "memory://bucket/backups" if request.param == "memory" else f"local://{tmp_path}/backups"
     fsspec.filesystem("memory").store.clear()
-
-
-@pytest.fixture(autouse=True)
-def _at_once(in_virtual_time: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The calls of such a place run in threads, and virtual time waits for none."""
-
-    async def run_sync(call: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
-        await trio.lowlevel.checkpoint()
-        return call(*arguments)
-
-    monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
 
 
 async def test_what_was_saved_elsewhere_comes_back_elsewhere(url: str, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from unittest.mock import patch
 
 import trio
 
+from tenure.scheduler.snapshots import aside
+
 __all__ = ["virtual_threads"]
 
 TAKES_S = (0.0, 0.05, 0.3, 1.0)
@@ -51,5 +53,5 @@ def virtual_threads(seed: int) -> Iterator[None]:
         with suppress(Exception):
             call()
 
-    with patch.object(trio.to_thread, "run_sync", run_sync):
+    with patch.object(trio.to_thread, "run_sync", run_sync), patch.object(aside, "is_time_virtual", lambda: False):
         yield
