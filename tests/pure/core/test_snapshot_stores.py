@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 
+from tenure.scheduler.snapshots import aside
 from tenure.scheduler.snapshots.errors import BadLocation, StoreFailed
 from tenure.scheduler.snapshots.remote import Remote, open_remote
 from tenure.scheduler.snapshots.stores import Directory, Memory, Missing, Store, open_store
@@ -141,6 +142,13 @@ class Hanging(Directory):
         self._hang()
 
 
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real ones, although time is virtual: nothing here waits for a time."""
+    monkeypatch.setattr(aside, "is_time_virtual", lambda: False)
+
+
+@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("call", ["read", "files", "delete", "write"])
 async def test_a_place_that_hangs_holds_up_nobody(tmp_path: Path, call: str) -> None:
     store = Hanging(tmp_path)
@@ -155,6 +163,7 @@ async def test_a_place_that_hangs_holds_up_nobody(tmp_path: Path, call: str) -> 
         store.back.set()
 
 
+@pytest.mark.usefixtures("threads")
 async def test_whether_there_is_a_manifest_is_known(tmp_path: Path) -> None:
     store = Hanging(tmp_path)
     async with trio.open_nursery() as nursery:
