@@ -10,10 +10,12 @@ What is to be told is gathered while a report is under way; a report is repeated
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
+import msgspec
 import trio
 
+from tenure.scheduler.activities_bounds import NOTES_BYTES_MAX, details_with, progress_of, sound, why_odd
 from tenure.scheduler.activities_port import Outcome, Run, Untold
-from tenure.scheduler.activities_wire import Report, merged
+from tenure.scheduler.activities_wire import Report
 from tenure.scheduler.errors import TryAgain
 
 __all__ = ["Attempt", "Uplink", "Work", "WorkRefused"]
@@ -24,6 +26,9 @@ RETRY_S = 0.2
 CLOCK_LOOK_S = 0.5
 ORPHAN_GRACE_S = 5.0
 """Who can't reach the cluster gets no more than this to end."""
+CONFIRMS_MAX = 10_000
+"""So many may wait for one answer. Who asks more often does not wait for answers."""
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class WorkRefused(Exception):
@@ -91,6 +96,7 @@ class Attempt:
         self._progress: tuple[int, int] | None = None
         self._details: dict[str, Any] = {}
         self._notes: list[tuple[int, dict[str, Any]]] = []
+        self._notes_bytes = 0
         self._confirms: list[int] = []
         self._unanswered: Report | None = None
         self._said: Outcome | None = None
@@ -124,6 +130,7 @@ class Attempt:
             outcome = await self._work()
         else:
             outcome = self._judge(Outcome(status="failed", error="NotStarted: it ended before the work began"))
+        outcome = sound(outcome)
         last = self._last_report(outcome)
         self._keep(outcome, Untold(progress=last.progress, details=last.details, notes=last.notes))
         if self._reason != "fenced":
@@ -213,13 +220,12 @@ class Attempt:
     def _hear_line(self, line: dict[str, Any]) -> None:
         """One line from the work. What makes no sense in it is passed over: it may come from any program."""
         self._alive_s = self._clock()
-        progress = line.get("progress")
-        if isinstance(progress, list) and len(progress) == 2 and all(isinstance(part, int) for part in progress):
-            self._progress = (progress[0], progress[1])
+        if progress := progress_of(line.get("progress")):
+            self._progress = progress
             self._news.set()
         for name in ("info", "metrics", "stage"):
             if isinstance(line.get(name), dict):
-                self._details = merged(self._details, {name: line[name]})
+                self._details = details_with(self._details, {name: line[name]})
                 self._news.set()
         if "result" in line:
             self._said = Outcome(status="succeeded", result=line["result"])
@@ -233,11 +239,20 @@ class Attempt:
         if line.get("heeds_cancel"):
             self._heeds_cancel = True
         if isinstance(line.get("note"), dict):
-            self._notes.append((_number(line.get("ask")), line["note"]))
-            self._news.set()
-        elif line.get("confirm"):
+            self._hear_note(_number(line.get("ask")), line["note"])
+        elif line.get("confirm") and len(self._confirms) < CONFIRMS_MAX:
             self._confirms.append(_number(line.get("ask")))
             self._news.set()
+
+    def _hear_note(self, ask: int, note: dict[str, Any]) -> None:
+        """Notes that wait to be told are bounded like those that are kept."""
+        size = NOTES_BYTES_MAX if why_odd(note, "a note") else len(_encode(note))
+        if self._notes_bytes + size >= NOTES_BYTES_MAX:
+            self.work.say({"answer": ask, "verdict": "too_large"})
+            return
+        self._notes_bytes += size
+        self._notes.append((ask, note))
+        self._news.set()
 
     # -- reports ----------------------------------------------------------------------------------
 
@@ -250,7 +265,9 @@ class Attempt:
                     await self._gather()
             self._news = trio.Event()
             if self._notes:
-                await self._report_note(*self._notes.pop(0))
+                ask, note = self._notes.pop(0)
+                self._notes_bytes -= len(_encode(note))
+                await self._report_note(ask, note)
                 continue
             confirms, self._confirms = self._confirms, []
             verdict = await self._say(self._report("beat"))
@@ -272,7 +289,7 @@ class Attempt:
         before, report = self._unanswered, self._report("ended", outcome=outcome)
         if before is not None:  # it may have counted: then saying it again changes nothing
             report.progress = report.progress or before.progress
-            report.details = merged(before.details, report.details)
+            report.details = details_with(before.details, report.details)
             report.notes = dict(before.notes)
         for _, note in self._notes:
             report.notes |= note

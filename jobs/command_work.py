@@ -224,7 +224,7 @@ class CommandWork:
             said = json.loads(line)
             if b"\\ud" in line.lower():  # lone surrogates, perhaps, which nothing else takes
                 said = json.loads(json.dumps(said, ensure_ascii=False).encode(errors="replace"))
-        except ValueError:
+        except (ValueError, RecursionError):
             print(f"no report: {line[:200]!r}", flush=True)  # noqa: T201  # wrapper.log
             return
         if isinstance(said, dict):

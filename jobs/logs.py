@@ -1,6 +1,7 @@
 """Log files that don't grow without end."""
 
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["BoundedLog"]
@@ -26,18 +27,20 @@ class BoundedLog:
         while self._tail_bytes - len(self._tail[0]) > TAIL_BYTES_MAX:
             self._tail_bytes -= len(self._tail.popleft())
         while data:
+            if self._size >= self._half:
+                self._turn_over()
             part = data[: self._half - self._size]
             self._file.write(part)
             self._size += len(part)
             data = data[len(part) :]
-            if self._size >= self._half:
-                self._turn_over()
 
     def _turn_over(self) -> None:
+        """Raises `OSError` where no new file can be made: what is written then is lost, and the next try may do it."""
+        with suppress(FileNotFoundError):  # it is turned over already, or somebody has removed it
+            self.path.rename(self.path.with_name(f"{self.path.name}.1"))
+        new = self.path.open("ab", buffering=0)
         self._file.close()
-        self.path.rename(self.path.with_name(f"{self.path.name}.1"))
-        self._file = self.path.open("ab", buffering=0)
-        self._size = 0
+        self._file, self._size = new, 0
 
     def tail(self) -> str:
         """The last lines."""

@@ -37,6 +37,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tenure.scheduler.activities_bounds import why_odd
 from tenure.scheduler.activities_port import Run
 from tenure.scheduler.errors import Final, Mistake, NotDone, TooLarge, WrongType
 from tenure.scheduler.texts import told
@@ -214,12 +215,14 @@ class Reporter:
     def _say(self, line: dict[str, Any]) -> None:
         try:
             encoded = json.dumps(line, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise WrongType(f"a report is made of what JSON can hold: {error}") from error
         if len(encoded) > LINE_BYTES_MAX:
             raise TooLarge(
                 f"a report of {len(encoded)} bytes; the limit is {LINE_BYTES_MAX}: write it to a file, report its path"
             )
+        if why := why_odd(line, "a report"):
+            raise WrongType(why)
         if self._channel is None:
             print(f"report: {encoded.decode().rstrip()}", file=sys.stderr)  # noqa: T201  # run by hand
             return

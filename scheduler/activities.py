@@ -14,11 +14,19 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from tenure.scheduler.activities_bounds import (
+    DETAILS_BYTES_MAX,
+    NOTES_BYTES_MAX,
+    TOLD_BYTES_MAX,
+    details_with,
+    progress_of,
+    sound,
+)
 from tenure.scheduler.activities_port import Outcome, Run
-from tenure.scheduler.activities_wire import Activity, ActivityEvent, ActivityPolicy, ActivityStatus, Report, merged
+from tenure.scheduler.activities_wire import Activity, ActivityEvent, ActivityPolicy, ActivityStatus, Report
 from tenure.scheduler.errors import Mistake, TooLarge, WrongType
 from tenure.scheduler.texts import ERROR_CHARS_MAX, storable
-from tenure.scheduler.wire import SECONDS_MAX
+from tenure.scheduler.wire import SECONDS_MAX, UNSTORABLE
 
 __all__ = ["Change", "Verdict", "apply", "begin", "cancel", "hear", "lose", "restored", "run_of"]
 
@@ -27,8 +35,6 @@ ENDED_KEPT_MAX = 8
 UNENDED_MAX = 1000
 NAME_CHARS_MAX = 200
 RESULT_KEPT_BYTES_MAX = 4096
-DETAILS_BYTES_MAX = 64 * 1024
-NOTES_BYTES_MAX = 64 * 1024
 
 Verdict = Literal["go", "cancel", "fenced", "too_large"]
 _encode = msgspec.msgpack.Encoder().encode
@@ -146,8 +152,11 @@ def cancel(activity: Activity, now_ms: int) -> Change:
 # -- what processes say ---------------------------------------------------------------------------
 
 
-def hear(activity: Activity | None, report: Report, now_ms: int) -> tuple[Verdict, Change | None]:
-    """The answer to a report, and what it changes (None: nothing)."""
+def hear(
+    activity: Activity | None, report: Report, now_ms: int, room_bytes: int = TOLD_BYTES_MAX
+) -> tuple[Verdict, Change | None]:
+    """The answer to a report, and what it changes (None: nothing). `room_bytes`: so much may it keep of details and
+    notes, beside the other activities of its job."""
     if activity is None or report.tag != activity.tag:
         return "fenced", None
     if report.what == "started" and activity.status == ActivityStatus.WANTED:
@@ -169,37 +178,48 @@ def hear(activity: Activity | None, report: Report, now_ms: int) -> tuple[Verdic
     verdict: Verdict = "cancel" if activity.status == ActivityStatus.CANCELLING else "go"
     if report.n <= activity.said:
         return verdict, None
-    return _hear_news(activity, report, now_ms, verdict)
+    return _hear_news(activity, report, now_ms, verdict, room_bytes)
 
 
-def _hear_news(activity: Activity, report: Report, now_ms: int, verdict: Verdict) -> tuple[Verdict, Change | None]:
+def _hear_news(
+    activity: Activity, report: Report, now_ms: int, verdict: Verdict, room_bytes: int
+) -> tuple[Verdict, Change | None]:
     if not (report.progress or report.details or report.notes or report.outcome):
         return verdict, None  # a heartbeat: nothing to be kept
-    notes = activity.notes
-    if report.notes:
-        notes = _encode((_decode(notes) if notes else {}) | report.notes)
-        if len(notes) > NOTES_BYTES_MAX:
+    notes = _noted(activity, report.notes, room_bytes)
+    if notes is None:
+        if report.outcome is None:
             return "too_large", None
+        notes = activity.notes  # that it has ended counts all the same
     heard = replace(
         activity,
         said=report.n,
-        progress=report.progress or activity.progress,
-        details=_merged(activity.details, report.details),
+        progress=progress_of(report.progress) or activity.progress,
+        details=_merged(activity.details, report.details, room_bytes - len(notes)),
         notes=notes,
     )
     if report.outcome is not None:
-        return verdict, _ended(heard, report.outcome, now_ms)
+        return verdict, _ended(heard, sound(report.outcome), now_ms)
     tells = activity.policy.tells_progress and (report.progress or report.details)
     return verdict, Change(heard, _event(heard, "progress") if tells else None)
 
 
-def _merged(known: bytes, news: dict[str, Any]) -> bytes:
+def _noted(activity: Activity, news: dict[str, Any], room_bytes: int) -> bytes | None:
+    """Its notes with these; None if they are more than are kept, or nothing that can be."""
+    if not news:
+        return activity.notes
+    try:
+        notes = _encode((_decode(activity.notes) if activity.notes else {}) | news)
+    except UNSTORABLE:
+        return None
+    is_too_much = len(notes) > min(NOTES_BYTES_MAX, room_bytes - len(activity.details))
+    return None if is_too_much and len(notes) > len(activity.notes) else notes
+
+
+def _merged(known: bytes, news: dict[str, Any], room_bytes: int) -> bytes:
     if not news:
         return known
-    encoded = _encode(merged(_decode(known) if known else {}, news))
-    if len(encoded) <= DETAILS_BYTES_MAX:
-        return encoded
-    return _encode({"left_out": f"{len(encoded)} bytes of details: more than {DETAILS_BYTES_MAX} are not kept"})
+    return _encode(details_with(_decode(known) if known else {}, news, min(DETAILS_BYTES_MAX, room_bytes)))
 
 
 def _ended(activity: Activity, outcome: Outcome, now_ms: int) -> Change:

@@ -9,6 +9,7 @@ from msgspec import Raw
 from tenure.scheduler import activities
 from tenure.scheduler.activities import Change, Wish
 from tenure.scheduler.activities_wire import ActivityEvent
+from tenure.scheduler.budget import envelope_bytes
 from tenure.scheduler.live import Live
 from tenure.scheduler.wire import Envelope, Kind, Status
 
@@ -75,5 +76,6 @@ class ActivityChanges:
             self.tenure.lives.put_first(live, envelope)  # it hears of it before it stops
         else:
             live.queue.append(envelope)
+            self.tenure.turns.draft.other_bytes += envelope_bytes(envelope)
         self.tenure.turns.draft.uncarried[live.id] = live
         self.tenure.lives.ready(live)

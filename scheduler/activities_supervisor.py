@@ -16,9 +16,12 @@ import msgspec
 import trio
 
 from tenure.scheduler import activities
+from tenure.scheduler.activities import Change, Verdict
+from tenure.scheduler.activities_bounds import room, sound
 from tenure.scheduler.activities_port import Found, Launcher, LaunchRefused, Outcome, Untold
 from tenure.scheduler.activities_wire import Activity, ActivityStatus, Report
 from tenure.scheduler.errors import Mistake
+from tenure.scheduler.live import Live
 from tenure.scheduler.texts import told
 from tenure.scheduler.wire import Envelope, JobRecord
 
@@ -115,13 +118,18 @@ class Supervisor:
             self.tenure.lives.ready(live)
             return
         activity = next((a for a in live.activities if report.tag == a.tag), None)
-        verdict, change = activities.hear(activity, report, self.host.now_ms())
+        verdict, change = self._heard(live, activity, report)
         if activity is not None and verdict != "fenced" and (watch := self._watches.get(activity.id)) is not None:
             watch.heard_s, watch.heard_ms = trio.current_time(), self.host.now_ms()
         if change is not None:
             self.changes.make(live, change)
         self.tenure.turns.draft.answer_value(envelope, {"verdict": verdict})
         self.tenure.lives.ready(live)
+
+    def _heard(self, live: Live, activity: Activity | None, report: Report) -> tuple[Verdict, Change | None]:
+        is_to_be_kept = activity is not None and (report.details or report.notes)
+        room_bytes = room(live.activities, activity) if activity is not None and is_to_be_kept else 0
+        return activities.hear(activity, report, self.host.now_ms(), room_bytes)
 
     async def _mind(self, id: str, watch: _Watch) -> None:
         try:
@@ -213,7 +221,8 @@ class Supervisor:
     async def _bury(self, activity: Activity, watch: _Watch, launcher: Launcher, found: Found) -> None:
         """It is over here: as it said, or, where it said nothing, lost, with all that it may have left behind."""
         if found.outcome is not None:
-            self._end(activity, watch, found.outcome, found.untold)
+            await self.tenure.turns.room()  # a takeover may find the results of many
+            self._end(activity, watch, sound(found.outcome), found.untold)
             return
         await launcher.cancel(activity.tag, force=True)
         detail = f": {found.detail}" if found.detail else ""
@@ -234,12 +243,10 @@ class Supervisor:
             return
         report = Report(tag=current.tag, n=current.said + 1, what="ended", nonce=current.nonce, outcome=outcome)
         report.progress, report.details, report.notes = untold.progress, untold.details, untold.notes
-        verdict, change = activities.hear(current, report, self.host.now_ms())
-        if verdict == "too_large":
-            report.notes = {}
-            _, change = activities.hear(current, report, self.host.now_ms())
+        live = self.tenure.lives.of(watch.job)
+        _, change = self._heard(live, current, report)
         if change is not None:
-            self.changes.make(self.tenure.lives.of(watch.job), change)
+            self.changes.make(live, change)
 
     def _lose(self, activity: Activity, watch: _Watch, outcome: Outcome) -> None:
         if (current := self._current(activity, watch)) is not None:

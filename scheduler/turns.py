@@ -106,8 +106,8 @@ class Turns:
         """Is the draft to be committed before anything more is done?"""
         return self.draft.size() >= self.budget.full_bytes
 
-    async def _room(self) -> None:
-        """Async turns end at any time, also many at once: what they leave waits until the draft has room for it."""
+    async def room(self) -> None:
+        """What ends at any time, also many at once (async turns, runs), waits until the draft has room for it."""
         while self.is_full() or self.tenure.running.is_starved:
             self.tenure.want_commit()
             self._is_awaited = True
@@ -160,7 +160,7 @@ class Turns:
             turns = 0
             while live.queue and self._may_go_on(live) and not self.suspicion.holds(live):
                 if self.is_full():  # also what needs no turn may leave much: an answer, a dead letter
-                    await self._room()
+                    await self.room()
                     continue
                 turns += 1
                 if self.tenure.is_closing() or (turns > TURNS_IN_A_ROW and self.host.turns_are_awaited()):
@@ -200,12 +200,12 @@ class Turns:
             state = type.dump(live.instance)
             answer = self._result(live, envelope, ctx, state, result)
             if self.is_full() or self.tenure.running.is_starved:
-                await self._room()
+                await self.room()
             if ctx._wishes is not None:
                 self.tenure.activity_changes.check(live, ctx._wishes)
         except BaseException as error:  # noqa: BLE001  # handed on: see there what is a failure
             if isinstance(error, Exception) and not isinstance(error, BaseExceptionGroup):
-                await self._room()  # what else there is may come of being cancelled, and then there is no waiting
+                await self.room()  # what else there is may come of being cancelled, and then there is no waiting
             self.tenure.failing.raised(live, envelope, error)
         else:
             self._succeed(live, envelope, ctx, state, answer)
@@ -257,7 +257,7 @@ class Turns:
             )
         self._check_steps(ctx, name, len(encoded))
         ctx._steps_bytes += STEP_BYTES + len(name) + len(encoded)
-        await self._room()
+        await self.room()
         draft = self.draft
         draft.steps.append((live.id, turn, name, encoded))
         draft.other_bytes += len(encoded) + len(turn) + len(name)

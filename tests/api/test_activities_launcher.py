@@ -403,6 +403,42 @@ def test_logs_keep_the_newest(tmp_path: Path) -> None:
     assert len(log.tail()) <= 16 * 1024
 
 
+def test_a_log_whose_folder_goes_away_loses_what_comes_and_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    log = BoundedLog(folder / "log", 1000)
+    (folder / "log").unlink()
+    log.write(b"x" * 600)  # it is made anew
+    folder.rename(tmp_path / "elsewhere")
+    for _ in range(3):
+        with pytest.raises(OSError, match="No such file"):
+            log.write(b"y" * 2000)
+    (tmp_path / "elsewhere").rename(folder)
+    log.write(b"end\n")
+    log.close()
+    assert (folder / "log").read_bytes() == b"end\n"
+    assert log.tail().endswith("end")
+
+
+async def test_work_goes_on_whatever_it_says_and_whatever_becomes_of_its_folder(
+    machine: Machine, tmp_path: Path
+) -> None:
+    code = (
+        "import os, sys; fd = int(os.environ['TENURE_REPORT_FD'])\n"
+        "def say(line): os.write(fd, line.encode() + b'\\n')\n"
+        "say('[' * 200_000); say('{\"result\":' + '[' * 50_000 + ']' * 50_000 + '}')\n"
+        "say('{\"metrics\": {\"n\": 1' + '0' * 30 + '}}'); say('{\"progress\": [1, 1' + '0' * 30 + ']}')\n"
+        "os.rename('stdout.log', 'gone'); os.mkdir('stdout.log'); os.mkdir('stdout.log.1')\n"
+        "os.mkdir('stdout.log.1/full')\n"
+        "for n in range(20): print('x' * 1000, flush=True)\n"
+        "say('{\"result\": 7}')\n"
+    )
+    work = {"argv": [sys.executable, "-c", code], "log_bytes_max": 4000}
+    await machine.launcher.launch(msgspec.structs.replace(run(), work=work))
+    outcome = (await machine.until("over")).outcome
+    assert (outcome.status, outcome.result) == ("succeeded", 7)
+
+
 def test_kinds_are_found_by_name() -> None:
     def mine(run: Run) -> Command:
         return Command(argv=[run.work])

@@ -81,6 +81,13 @@ def test_what_can_not_be_said(wrapper: Wrapper) -> None:
         wrapper.reporter.result(object())
     with pytest.raises(WrongType):
         wrapper.reporter.metrics(rate=float("nan"))
+    with pytest.raises(WrongType, match="can't be stored"):
+        wrapper.reporter.metrics(rows=10**30)
+    deep: list[object] = []
+    for _ in range(500):
+        deep = [deep]
+    with pytest.raises(WrongType, match="nested deeper than 200"):
+        wrapper.reporter.result(deep)
     with pytest.raises(TooLarge, match="write it to a file"):
         wrapper.reporter.result("x" * LINE_BYTES_MAX)
 
