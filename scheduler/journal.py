@@ -295,6 +295,21 @@ class Journal:
             return True
         return self._moving or stored != self.stored_head
 
+    async def prove_ours(self) -> bool:
+        """Is the head certainly ours? Then nobody else has done anything here until this was asked."""
+        attempt = 0
+        while True:
+            stored = self.stored_head
+            try:
+                if await self.grid.replace_if_same(Map.HEADS, self.partition, HEAD, stored, stored):
+                    return True
+                if not self._moving and stored == self.stored_head:
+                    return False
+            except GridError:
+                pass
+            attempt += 1
+            await self.pause(attempt)
+
     async def commit(self, record: Record) -> None:
         """Make this record the next of the log; `state` has it when this returns.
 

@@ -10,6 +10,7 @@ The coordinator may die at any moment: without a manifest there is no snapshot, 
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import trio
@@ -29,7 +30,7 @@ from tenure.scheduler.snapshots.errors import (
     one_of_them,
 )
 from tenure.scheduler.snapshots.form import Manifest, PartRef, is_of, manifest_path
-from tenure.scheduler.snapshots.moving import move
+from tenure.scheduler.snapshots.moving import advance, move
 from tenure.scheduler.snapshots.request import CHANNEL, CUT, REQUEST, Channel, Cut, Phase, Request
 from tenure.scheduler.snapshots.stores import Store
 from tenure.scheduler.wire import decode, encode
@@ -428,13 +429,19 @@ class _Coordinator:
         assert self._request is not None
         number, channels = self._request.number, channels_of(self.cuts)
         for partition, ends in channels.items():
-            while True:
-                try:
-                    await self.grid.set(Map.HEADS, partition, CHANNEL, encode(Channel(number, ends)))
-                    break
-                except GridError:
-                    await trio.sleep(RETRY_PAUSE_S)
+            new = encode(Channel(number, ends))
+            if not await advance(self.grid, partition, CHANNEL, new, partial(_is_earlier, number), _pause):
+                raise _AttemptFailed("another coordinator has taken over, as this one was silent for long")
         await self._change(phase=Phase.COLLECTING, channels=tuple(channels))
+
+
+def _is_earlier(number: int, stored: bytes) -> bool:
+    channel = _decoded(stored, Channel)
+    return channel is None or channel.number < number
+
+
+async def _pause(attempt: int) -> None:
+    await trio.sleep(RETRY_PAUSE_S)
 
 
 def _check(node: NodeInfo) -> None:

@@ -68,6 +68,12 @@ class Desk:
     def _is_abandoned(self) -> bool:
         return trio.current_time() - self._heard_s > COORDINATOR_GONE_S
 
+    def has_given_up(self, number: int) -> bool:
+        """Of one that is not gone on with here: may who asked for it wait all the same? It has not ended, as far as is
+        known: nothing was heard of it for long."""
+        request = self.request
+        return request is None or (request.number, request.phase == Phase.ENDED) <= (number, False)
+
     def hear(self, stored: bytes) -> bool:
         """The request as it is in the grid. True: it is news."""
         try:
@@ -79,6 +85,7 @@ class Desk:
                 self._tell()
             return False
         is_news = self.request is None or (request.number, request.phase) != (self.request.number, self.request.phase)
+        is_news |= self._is_abandoned()  # whoever has begun meanwhile has heard of none
         if self.request is None or request.number != self.request.number or request.phase == Phase.ENDED:
             self._before.clear()
         self.request, self._heard_s = request, trio.current_time()

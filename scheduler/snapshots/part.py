@@ -25,6 +25,7 @@ from tenure.scheduler.snapshots.form import (
     pack_path,
     part_path,
 )
+from tenure.scheduler.snapshots.moving import advance
 from tenure.scheduler.snapshots.request import CHANNEL, CUT, Channel, Cut, Phase, Request
 from tenure.scheduler.snapshots.stores import Store
 from tenure.scheduler.wire import decode, encode
@@ -47,52 +48,53 @@ LARGE_BYTES = 256 * 1024
 
 async def write_part(tenure: "Tenure", capture: "Capture") -> None:
     """Store what was captured, and say so. Returns also if it failed (that is said), or nobody wants it any more."""
+    number, partition = capture.number, tenure.partition
     if capture.frozen is None:
-        await _stand_in(tenure, capture)
+        # The last tenure has cut. If it could not finish its part, nobody can: this attempt has failed.
+        await _tell(tenure, _of_another_owner(capture), _is_unfinished)
         return
-    told = Cut(capture.number, capture.numbered, capture.cursors)
-    await _tell(tenure, told)
+    told = Cut(number, capture.numbered, capture.cursors)
+    if not await _tell(tenure, told, _is_earlier):
+        return
     desk = tenure.host.snapshots
-    request = await desk.request_of(capture.number)
-    if request is None:
-        return
+    outcome: Cut | None = None
+    request = await desk.request_of(number)
     try:
-        stored = await _Writer(tenure, capture, request, desk).write()
+        if request is not None:
+            outcome = await _Writer(tenure, capture, request, desk).write()
     except TenureError as error:
         final = not isinstance(error, TryAgain)
-        await _tell(tenure, Cut(capture.number, failure=f"partition {tenure.partition}: {error}", final=final))
-        return
-    if stored is not None:
-        await _tell(tenure, stored)
+        outcome = Cut(number, failure=f"partition {partition}: {error}", final=final)
+    if outcome is None and desk.has_given_up(number):
+        outcome = Cut(number, failure=f"partition {partition}: its owner has heard nothing of the snapshot for long")
+    if outcome is not None:
+        await _tell(tenure, outcome, lambda there, cut: there == told)
 
 
-async def _stand_in(tenure: "Tenure", capture: "Capture") -> None:
-    """The last tenure has cut. If it could not finish its part, nobody can: this attempt has failed."""
-    there, attempt, read = None, 0, False
-    while not read:
+async def _tell(tenure: "Tenure", cut: Cut, follows: Callable[[Cut, Cut], bool]) -> bool:
+    """Put this in the place of what it `follows`; False: somebody else has spoken. What is damaged says nothing."""
+
+    def is_before(stored: bytes) -> bool:
         try:
-            there, read = await tenure.host.grid.get(Map.HEADS, tenure.partition, CUT), True
-        except GridError:
-            attempt += 1
-            await tenure.journal.pause(attempt)
-    try:
-        cut = decode(there, Cut) if there is not None else None
-    except (Undecodable, UnreadableFormat):
-        cut = None  # nobody can make anything of it: this attempt has failed
-    if cut is None or cut.number < capture.number or not (cut.part or cut.failure):
-        failure = f"partition {tenure.partition} has got another owner before its part was written"
-        await _tell(tenure, Cut(capture.number, failure=failure))
+            return follows(decode(stored, Cut), cut)
+        except (Undecodable, UnreadableFormat):
+            return True
+
+    grid, partition, pause = tenure.host.grid, tenure.partition, tenure.journal.pause
+    return await advance(grid, partition, CUT, encode(cut), is_before, pause)
 
 
-async def _tell(tenure: "Tenure", cut: Cut) -> None:
-    attempt = 0
-    while True:
-        try:
-            await tenure.host.grid.set(Map.HEADS, tenure.partition, CUT, encode(cut))
-            return
-        except GridError:
-            attempt += 1
-            await tenure.journal.pause(attempt)
+def _of_another_owner(capture: "Capture") -> Cut:
+    failure = f"partition {capture.partition} has got another owner before its part was written"
+    return Cut(capture.number, failure=failure)
+
+
+def _is_earlier(there: Cut, cut: Cut) -> bool:
+    return there.number < cut.number
+
+
+def _is_unfinished(there: Cut, cut: Cut) -> bool:
+    return there.number < cut.number or (there.number == cut.number and not (there.part or there.failure))
 
 
 class _Writer:
@@ -119,6 +121,8 @@ class _Writer:
         self.capture.frozen = None  # its memory is worth more
         if not await self._await_channel():
             return None
+        if not await self.tenure.journal.prove_ours():
+            return _of_another_owner(self.capture)  # it may have taken what our scan did not find any more
         part = Part(
             self.partition,
             self.refs,

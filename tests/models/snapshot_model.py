@@ -26,6 +26,7 @@ RULES = {
     "scan": "it is recorded until a scan of the lanes, begun after the cut, has ended",
     "waiting": "what that scan found and nobody has taken yet is recorded as well",
     "gone": "a captured state goes with its tenure: the successor says so, and the attempt has failed",
+    "ours": "an owner that has lost its partition, and goes on for a while, stores nothing: it looks when it has all",
     "number": "each attempt has a number of its own: cuts and marks of an earlier one are none of it",
     "last": "the manifest is written when all parts are there, and not before",
     "base": "what a manifest names is not deleted as long as it is one of those that are kept",
@@ -53,6 +54,7 @@ class Part(NamedTuple):       # one partition's contribution
     hears: bool               # is the scan still to end?
     scanning: bool
     stored: bool
+    lost: bool = False        # did its owner lose the partition?
 
 
 class Partition(NamedTuple):
@@ -142,6 +144,9 @@ def partition_steps(w, p, b, without):
         if "gone" in without and me.part is not None and not me.part.stored:
             # The successor goes on with what it has: its own state.
             kept = me.part._replace(applied=me.applied, sent=len(me.sent), cursors=me.cursors)
+        if "ours" in without and me.part is not None and not me.part.stored:
+            # It hears of nothing that its successor takes; nor does its scan find that, once that is taken.
+            kept = me.part._replace(lost=True)
         yield put(w, p, me._replace(part=kept))._replace(losses=w.losses + 1)
 
 
@@ -157,7 +162,7 @@ def take(w, p, me, slot, b, without):
         me = cut(w, me, mark)                                           # a record of its own, just before
     cursors = tuple(n + 1 if i == lane else x for i, x in enumerate(me.cursors))
     part = me.part
-    if part is not None and not part.stored:
+    if part is not None and not part.stored and not part.lost:
         if lane == LANE_OF_CLIENT:
             belongs = part.hears and "clients" not in without
         else:
@@ -193,7 +198,11 @@ def is_complete(w, p, b, without):
     for q in PARTITIONS:
         other = w.partitions[q]
         sent = other.part.sent if other.part is not None and other.part.number == w.number else 0
-        if w.partitions[p].cursors[q] < numbered(q, p, sent, b):
+        me = w.partitions[p]
+        taken = me.cursors[q]
+        if me.part.lost:
+            taken = sum(lane == q for lane, _ in (*me.part.applied, *me.part.stragglers))
+        if taken < numbered(q, p, sent, b):
             return False
     return True
 

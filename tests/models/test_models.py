@@ -128,6 +128,7 @@ SNAPSHOT_RULES = {
     SENT: ["marked", "first", "stragglers", "unmarked", "until", "known", "last", "base"],
     TOLD: ["clients", "scan", "waiting"],
     LOST: ["gone", "number"],
+    LEFT_OVER: ["ours"],
 }
 
 

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -20,8 +21,8 @@ from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import Job, JobType, Registry
 from tenure.scheduler.node import Node
 from tenure.scheduler.snapshots.catalog import Catalog
-from tenure.scheduler.snapshots.coordinator import SnapshotOptions, Taken, take_snapshot
-from tenure.scheduler.snapshots.desk import COORDINATOR_GONE_S
+from tenure.scheduler.snapshots.coordinator import SnapshotOptions, Taken, _Coordinator, take_snapshot
+from tenure.scheduler.snapshots.desk import COORDINATOR_GONE_S, SCANS_AT_ONCE
 from tenure.scheduler.snapshots.errors import (
     NotRestorable,
     SnapshotDamaged,
@@ -31,10 +32,11 @@ from tenure.scheduler.snapshots.errors import (
     UnknownSnapshot,
 )
 from tenure.scheduler.snapshots.form import RestoreNote, manifest_path, note_path
-from tenure.scheduler.snapshots.request import CUT, REQUEST, Cut, Phase, Request
+from tenure.scheduler.snapshots.request import CHANNEL, CUT, REQUEST, Channel, Cut, Phase, Request
 from tenure.scheduler.snapshots.restoring import RestoreOptions, restore_snapshot
 from tenure.scheduler.snapshots.stores import Memory, Missing, Stored, open_store
 from tenure.scheduler.wire import decode, encode
+from tests.pure.core.bench import Bench, P
 
 SERIAL = itertools.count()
 
@@ -113,6 +115,114 @@ async def test_a_tenure_that_began_after_the_cut_says_that_it_can_not_finish_it(
         # The coordinator has begun anew, and come to its end.
         assert len(await Catalog(here.store).names()) == 1
         assert (await Catalog(here.store).verify()).problems == []
+
+
+async def test_an_owner_that_lost_its_partition_stores_no_part_without_what_its_successor_took(
+    autojump_clock: Any, bench: Bench
+) -> None:
+    type = JobType("plain", Plain)
+    first = await bench.open(type, hints=False, sweep_s=100.0)
+    await bench.define("a", "plain")
+    first.tenure.sweep_soon()
+    await trio.sleep(2)
+    desk = first.tenure.host.snapshots
+    for _ in range(SCANS_AT_ONCE):  # so busy is it
+        desk.scans.acquire_nowait()
+    slot = await bench.send(bench.message("a", 10))  # stored, and the first owner has not heard of it
+    request = Request(1, "attempt", f"memory:protocol-{next(SERIAL)}")
+    desk.hear(encode(request))
+    first.tenure.cutting.hear()
+    await trio.sleep(0.2)
+    assert first.state.cut == 1
+    second = await bench.open(type)
+    second.tenure.host.snapshots.hear(encode(request))
+    await trio.sleep(0.5)
+    assert (await bench.state_of("a"), slot in await bench.keys(Map.INBOX)) == ({"n": 10}, False)
+    for _ in range(SCANS_AT_ONCE):
+        desk.scans.release()
+    desk.hear(encode(replace(request, phase=Phase.COLLECTING)))
+    await trio.sleep(1)
+    assert not first.over  # it still knows of nobody else
+    said = decode(await bench.grid().get(Map.HEADS, P, CUT) or b"", Cut)
+    assert (said.part, "another owner" in said.failure) == ("", True)
+
+
+async def test_what_an_owner_said_and_arrives_late_changes_nothing(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world() as here, trio.open_nursery() as nursery:
+        grid: Any = here.node.host.grid
+        landed = list[float]()
+
+        def once_late(name: str) -> None:
+            real = getattr(grid, name)
+
+            async def call(map: Map, partition: int, key: bytes, *values: bytes, **options: Any) -> Any:
+                if (map, partition, key) != (Map.HEADS, 1, CUT) or landed:
+                    return await real(map, partition, key, *values, **options)
+                landed.append(0.0)
+                nursery.start_soon(land, partial(real, map, partition, key, *values, **options))
+                raise Unknown("the answer is late")
+
+            monkeypatch.setattr(grid, name, call)
+
+        async def land(write: Any) -> None:
+            while not decode(await here.grid.get(Map.HEADS, 1, CUT) or b"", Cut).part:  # noqa: ASYNC110
+                await trio.sleep(0.001)
+            await write()
+            landed.append(trio.current_time())
+
+        await here.grid.set(Map.HEADS, 1, CUT, encode(Cut(0)))
+        for name in ("set", "put_if_absent", "replace_if_same"):
+            once_late(name)
+        assert (await here.take(deadline_s=30)).jobs == 1
+        assert len(landed) == 2
+
+
+async def test_a_channel_that_arrives_late_changes_nothing(autojump_clock: Any) -> None:
+    async with world() as here:
+        grid, numbers = here.grid, list[int]()
+
+        async def change(**changes: Any) -> None:
+            pass
+
+        async def tell(number: int) -> None:
+            coordinator: Any = _Coordinator(grid, here.url, here.store, Catalog(here.store), here.client.now_ms)
+            coordinator._request = Request(number, "attempt", here.url)
+            coordinator.cuts = {0: Cut(number, numbered={1: number}), 1: Cut(number), 2: Cut(number)}
+            coordinator._change = change
+            await coordinator._tell_channels()
+            numbers.append(decode(await grid.get(Map.HEADS, 1, CHANNEL) or b"", Channel).number)
+
+        await tell(1)
+        await tell(3)
+        with pytest.raises(Exception, match="another coordinator has taken over"):
+            await tell(2)
+        await tell(4)
+        assert numbers == [1, 3, 4]
+
+
+async def test_a_node_that_heard_nothing_of_a_snapshot_for_long_goes_on_with_it(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world() as here, trio.open_nursery() as nursery:
+        here.store.slow_s = COORDINATOR_GONE_S + 5
+        done = trio.Event()
+
+        async def take() -> None:
+            await here.take()
+            done.set()
+
+        nursery.start_soon(take)
+        await trio.sleep(2)
+        here.store.slow_s = 0.0
+        with monkeypatch.context() as cut_off:
+            cut_off.setattr(here.node.host.snapshots, "hear", lambda stored: False)
+            await trio.sleep(COORDINATOR_GONE_S + 2)
+            here.node.drop([1])
+            await trio.sleep(5)
+        with trio.fail_after(60):
+            await done.wait()
 
 
 async def test_what_was_captured_is_forgotten_when_its_coordinator_is_gone(autojump_clock: Any) -> None:
@@ -488,9 +598,7 @@ async def test_one_that_is_deleted_as_its_restore_begins_is_not_read(
         assert await Catalog(here.store).names() == [second]
 
 
-async def test_what_a_restore_reads_outlives_its_manifest(
-    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_restore_reads_outlives_its_manifest(autojump_clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async with world() as here:
         first, second = await two_snapshots(here)
         catalog, delete = Catalog(here.store), here.store.delete
