@@ -18,6 +18,7 @@ from hazelcast.protocol.client_message import OutboundMessage
 from outcome import Error, Value
 
 from tenure.scheduler.grid.hazelcast.handover import Handover
+from tenure.scheduler.grid.hazelcast.outgoing import give_up
 from tenure.scheduler.grid.hazelcast.steady import steady_s
 from tenure.scheduler.grid.hazelcast.wire import Decode
 from tenure.scheduler.grid.port import Closed, GridError, Refused, Unknown
@@ -111,12 +112,16 @@ class Call(Invocation):
 
     def expire(self, timeout_s: float) -> None:
         """Its deadline has passed."""
-        self._end()
+        self._give_up()
         self.finish(Unknown(f"{self.about}: no answer within {timeout_s:g} s"))
 
     def abandon(self, _: object = None) -> trio.lowlevel.Abort:
-        self._end()
+        self._give_up()
         return trio.lowlevel.Abort.SUCCEEDED
+
+    def _give_up(self) -> None:
+        self._end()
+        give_up(self.request)
 
     def _end(self) -> None:
         self.ended = True

@@ -18,18 +18,22 @@ import select
 import socket
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Sized
 from typing import Any, cast
 
-from hazelcast.protocol.client_message import Frame, InboundMessage
+from hazelcast.protocol.client_message import Frame, InboundMessage, OutboundMessage
 from hazelcast.reactor import AsyncoreConnection, AsyncoreReactor, asyncore
 
+from tenure.scheduler.grid.hazelcast.outgoing import Bytes, Queue, Queued, put_back, take
 from tenure.scheduler.grid.hazelcast.steady import steady_s
 
 __all__ = ["Reader", "Serials", "quicken"]
 
 TOGETHER = 16
 """So many requests of one pass are sent before its end."""
+_FLUSHED_BYTES = 2**20
+"""So much the adopter sends at a time, where the network takes it; the reactor sends the rest."""
 _SLEEP_MS_MAX = 100
 """The reactor sleeps until its next timer is due, and no longer than this. By itself it would wake a hundred times a
 second, and each time take Python's lock from the thread that has something to do."""
@@ -189,6 +193,7 @@ class _Connection(AsyncoreConnection):
                 self._reading.release()
 
     def close(self) -> None:
+        self._write_queue: Queue = deque()  # nobody will send it, and who remembers this connection need not keep it
         # Whoever waits on a descriptor of his own is woken; that the socket is closed he would not notice.
         try:
             cast(Any, self.socket).shutdown(socket.SHUT_RDWR)
@@ -198,11 +203,31 @@ class _Connection(AsyncoreConnection):
 
     def handle_write(self) -> None:
         with self._writing:
-            super().handle_write()  # type: ignore[no-untyped-call]
+            queue = self._write_queue
+            if not (taken := take(queue)):
+                return
+            try:
+                sent: int = self.send(taken)
+            except OSError as error:
+                self.close_connection(None, error)  # type: ignore[no-untyped-call]
+                return
+            self.sent_protocol_bytes = True
+            self._has_sent(sent)
+            if sent < len(taken):
+                put_back(queue, taken, sent)
 
-    def _write(self, buf: bytes) -> None:
+    # What makes a request.
+
+    def send_message(self, message: OutboundMessage) -> bool:
+        """As the client's own. It is queued as what it is: who made it may give it up before it is sent."""
+        if not self.live:
+            return False
+        self._write(message)
+        return True
+
+    def _write(self, queued: Queued) -> None:
         queue = self._write_queue
-        queue.append(buf)
+        queue.append(queued)
         if threading.get_ident() == self._adopter:
             if len(queue) >= TOGETHER:
                 self.flush()
@@ -216,23 +241,32 @@ class _Connection(AsyncoreConnection):
         queue = self._write_queue
         if queue and self._writing.acquire(blocking=False):  # else the reactor writes, and looks again before it sleeps
             try:
-                gathered = b"".join(queue.popleft() for _ in range(len(queue)))
-                sent = self._send(gathered)
-                if sent < len(gathered):
-                    queue.appendleft(gathered[sent:])
+                self._flush(queue)
             finally:
                 self._writing.release()
         if queue and self._loop.sleeping:
             self._wake()
 
-    def _send(self, buf: bytes) -> int:
+    def _flush(self, queue: Queue) -> None:
+        left = _FLUSHED_BYTES
+        while left > 0 and (taken := take(queue)):
+            sent = self._send(taken)
+            left -= sent
+            if sent < len(taken):
+                put_back(queue, taken, sent)
+                return
+
+    def _send(self, buf: Bytes) -> int:
         try:
             sent: int = cast(Any, self.socket).send(buf)
         except (OSError, AttributeError):
             return 0  # full, or broken: the reactor will find out, and knows what to do
+        self._has_sent(sent)
+        return sent
+
+    def _has_sent(self, sent: int) -> None:
         self.last_write_time = steady_s()  # type: ignore[assignment]  # the client begins with 0
         self._reactor.bytes_sent += sent
-        return sent
 
 
 class Reader:

@@ -93,6 +93,24 @@ async def test_a_call_that_was_being_repeated_when_nobody_waited_any_more_is_not
     assert len(client.connection.sent) == sent
 
 
+async def test_a_call_whose_deadline_has_passed_keeps_its_bytes_no_longer(nursery: trio.Nursery) -> None:
+    """Its member is frozen, and it is tried again and again."""
+    client = Client()
+    caller = Caller(client.invocations, Handover(), op_deadline_s=5)
+    nursery.start_soon(caller.watch_deadlines)
+    for deadline_s in (1, None):
+        with trio.move_on_after(2), pytest.raises(Unknown):  # the second is cancelled
+            await caller.call(REQUESTS.set(3, b"key", bytes(2**20), 0), decode_nothing, 3, deadline_s, About("set"))
+    waiting = client.invocations._pending
+    assert list(waiting) == [message.get_correlation_id() for message in client.connection.sent]
+    assert len(waiting) == 2
+    assert sum(len(message.buf) for message in client.connection.sent) < 100
+    client.connection.live = False
+    for _ in range(3):
+        client.reactor.turn()
+    assert not waiting
+
+
 class Heard(Subscription):
     """Takes note of what it hears."""
 
