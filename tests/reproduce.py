@@ -23,9 +23,21 @@ TEST = re.compile(r"`(tests/[\w/]+\.py(?:::\w+)?)`")
 SEED = re.compile(r"`tenure simulate --from (\d+) --seeds 1(?: --workload (\w+))?`")
 SIMULATION = ("src/tenure/simulation", "scheduler/grid/memory")
 """What of now runs the engine of before."""
-ON_BEFORE = """
-import inspect, sys
+ON_BEFORE = '''
+import importlib.abc, importlib.machinery, inspect, sys
+from unittest.mock import MagicMock
+
+class Missing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Stands in for modules that were not there yet: what uses them breaks, and nothing else."""
+
+    def find_spec(self, name, path=None, target=None):
+        return importlib.machinery.ModuleSpec(name, self) if name.startswith("tenure.") else None
+
+    def exec_module(self, module):
+        module.__getattr__ = lambda name: MagicMock()
+
 import tenure.scheduler.client, tenure.scheduler.node  # before anything is replaced
+sys.meta_path.append(Missing())
 from tenure.scheduler import cluster, host, settings
 
 def lenient(make):
@@ -37,7 +49,7 @@ for module, name in makes:
     setattr(module, name, lenient(getattr(module, name)))
 from tenure.simulation import main
 sys.exit(main(sys.argv[1:]))
-"""
+'''
 """The simulation may ask for what the engine of before has not."""
 
 

@@ -17,6 +17,7 @@ from tenure.simulation.workloads.fencing import Register, judge_register
 from tenure.simulation.workloads.juggling import judge_rings
 from tenure.simulation.workloads.lifecycle import Mayfly, Story, judge_lives
 from tenure.simulation.workloads.newborns import Child, judge_child
+from tenure.simulation.workloads.passing import Guise, judge_guise
 from tenure.simulation.workloads.restoring import Mail, TurnNames, judge_restored
 from tenure.simulation.workloads.timing import MINUTE_MS, judge_crons, judge_fires
 from tenure.simulation.workloads.topics import judge_alike
@@ -436,3 +437,19 @@ def test_names_of_turns() -> None:
 )
 def test_who_has_left(living: dict[str, Leaver | None], gone: list[tuple[str, int]], verdict_is: str) -> None:
     assert verdict(judge_leavers(living, gone, {"b"})) == verdict_is
+
+
+@pytest.mark.parametrize(
+    ("got", "life", "verdict_is"),
+    [
+        ([1, 2], 3, "right"),
+        (["1", "2"], 3, "right"),
+        ([1], 3, "waiting"),
+        ([1, 1, 2], 3, "wrong"),
+        ([1, 2], 2, "wrong"),
+    ],
+)
+def test_what_was_right_for_a_job_has_reached_it(got: list[int | str], life: int, verdict_is: str) -> None:
+    guise = Guise()
+    guise.life, guise.acknowledged = 3, {1, 2}
+    assert verdict(judge_guise("a", guise, got, life)) == verdict_is

@@ -149,7 +149,9 @@ class World:
                     self.blame(who, errors)
                 raise cancelled
         for each in _leaves(error):
-            if not isinstance(each, TenureError) and _innermost(each).startswith(HERE):
+            # What handlers raise that is no Exception, they raise to see what becomes of it.
+            is_told = isinstance(each, TenureError) or not isinstance(each, Exception)
+            if not is_told and _innermost(each).startswith(HERE):
                 raise SimulatorBroke(f"seed {self.seed}, {who}: {each!r}") from each
         text = "".join(traceback.format_exception(error))
         self.violate(f"{who} ended with {error!r}\n{text}")

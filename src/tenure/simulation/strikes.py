@@ -12,11 +12,13 @@ from tenure.simulation.watched import Ambush, Call
 
 if TYPE_CHECKING:
     from tenure.simulation.chaos import Chaos
-    from tenure.simulation.processes import ClientProcess
+    from tenure.simulation.processes import ClientProcess, NodeProcess
 
 __all__ = [
     "doubtful_definitions",
+    "frozen_as_jobs_end",
     "frozen_over_a_restore",
+    "late_answers",
     "late_writes",
     "owner_of_the_forgotten",
     "slow_commits",
@@ -104,6 +106,14 @@ async def doubtful_definitions(chaos: "Chaos") -> None:
         world.faults.once(dice.choice((Fault.ABSENT, Fault.STALE)), map=Map.JOBS, times=dice.choice((1, 2, 4)))
 
 
+async def late_answers(chaos: "Chaos") -> None:
+    """Answers take long, so that what was asked is asked again."""
+    world, dice = chaos.world, chaos.dice
+    while world.working:
+        await trio.sleep(dice.uniform(0.2, 1.5))
+        world.faults.once(Fault.SLOW, map=Map.REPLIES, times=dice.choice((1, 3)))
+
+
 async def frozen_over_a_restore(chaos: "Chaos") -> None:
     """A node sleeps from before a snapshot is restored until it is over, in the middle of a write to its journal: it
     wakes up as the owner that it was."""
@@ -136,6 +146,37 @@ async def frozen_over_a_restore(chaos: "Chaos") -> None:
         await trio.sleep(dice.uniform(7.0, 14.0))
     finally:
         owner.thaw()
+
+
+async def frozen_as_jobs_end(chaos: "Chaos") -> None:
+    """An owner sleeps as it is about to write that a job has ended, from before a snapshot is restored until it is
+    over."""
+    world, dice = chaos.world, chaos.dice
+    asleep: NodeProcess | None = None
+
+    def lie_in_wait(node: "NodeProcess") -> None:
+        def strike() -> None:
+            nonlocal asleep
+            if asleep is None:
+                asleep = node
+                world.struck("node-frozen", f"{node.name}, as it writes that a job has ended", 20.0)
+                node.freeze()
+
+        node.grid.ambush = Ambush(lambda call: call.map is Map.JOBS and call.writes, False, strike)
+
+    while asleep is None and not world.restoring.is_set():
+        for node in chaos.awake():
+            if node.grid.ambush is None:
+                lie_in_wait(node)
+        await trio.sleep(0.1)
+    if len(chaos.awake()) < 2:
+        chaos.start_node()
+    try:
+        await world.restoring.wait()
+        await trio.sleep(dice.uniform(5.0, 12.0))
+    finally:
+        if asleep is not None:
+            asleep.thaw()
 
 
 async def late_writes(chaos: "Chaos") -> None:

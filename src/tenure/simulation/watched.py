@@ -66,6 +66,11 @@ class WatchedCluster(FaultyCluster):
         first = 0 if stored is None else decode(stored, Head).first
         return max(map(_number, self.journal(partition)), default=-1) + 1 - first
 
+    def defined(self) -> set[str]:
+        """The ids of jobs that anything is stored of in the map of definitions, as the primaries hold it."""
+        copies = self.sides[0].copies
+        return {key.decode() for p in range(self.partition_count) for key in copies[p][0].entries[Map.JOBS]}
+
     def inbox(self, partition: int) -> dict[bytes, bytes]:
         """The raw lane slots, as the primary holds them."""
         return self.sides[0].copies[partition][0].entries[Map.INBOX]

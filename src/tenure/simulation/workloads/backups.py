@@ -126,7 +126,8 @@ class Backups(Transfers):
             self.saving = True
             self.world.faults.once(Fault.SLOW, map=Map.JOBS, times=self.random.choice((0, 4, 8)))
             outcome = await self.world.attempt(
-                1, lambda options=options: take_snapshot(client.grid, self.url, self.store, client.now_ms, options)  # type: ignore[misc]
+                1,
+                lambda options=options: take_snapshot(client.grid, self.url, self.store, client.now_ms, options),  # type: ignore[misc]
             )
             self.saving = False
             if outcome.result is not None:

@@ -1,15 +1,27 @@
 """Handlers that fail: state goes back to what was committed, the turn is tried again, and poison is parked."""
 
+from asyncio import CancelledError  # noqa: TID251  # handlers may raise it, whatever runs them
 from typing import Any, ClassVar
 
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import NotDone
 from tenure.scheduler.jobtype import Job, JobType, Retry
 from tenure.simulation.histories import Findings, judge_all
+from tenure.simulation.strikes import late_answers
 from tenure.simulation.workloads.base import Drive, Workload, states
 from tenure.simulation.workloads.counters import Sendings
 
 __all__ = ["Failing"]
+
+RUDE: tuple[type[BaseException], ...] = (CancelledError, GeneratorExit)
+"""What libraries raise out of handlers, and means something to who runs them."""
+POISON_EACH = 11
+
+
+def is_poison(n: int) -> bool:
+    """Does this message of a sender always fail? Behind it come two that fail for a while."""
+    return n % POISON_EACH == 5
+
 
 class Clumsy(Job):
     """Changes its state, sends, and only then finds out that it can't go on."""
@@ -21,9 +33,11 @@ class Clumsy(Job):
         sender, n = message
         self.half_done.append(n)
         ctx.send("witness", n)
-        if n % 7 == 3 and ctx.attempt < 3:
+        if n % POISON_EACH in (6, 7) and ctx.attempt < 3:
             raise ValueError("not this time")
-        if n % 23 == 5:
+        if n % 7 == 4 and ctx.attempt < 3:
+            raise RUDE[n % len(RUDE)]()
+        if is_poison(n):
             raise ArithmeticError("never")
         self.half_done.pop()
         self.seen.setdefault(sender, []).append(n)
@@ -39,12 +53,16 @@ class Witness(Job):
 
 
 class Failing(Workload):
-    """Messages that fail twice, and messages that always fail. Whoever minds the jobs skips the latter."""
+    """Messages that fail twice, and messages that always fail. Whoever minds the jobs skips the latter, amid faults
+    too: one message for each failure, however late the answers are."""
 
     types: ClassVar = (
         JobType("clumsy", Clumsy, retry=Retry(attempts_max=4, first_delay_s=0.1, delay_max_s=0.4)),
         JobType("witness", Witness),
     )
+    # A message is poison or it is not: those that fail for crashes besides are looked at elsewhere.
+    strikes: ClassVar = (late_answers,)
+    settings: ClassVar = {"crash_attempts_max": 1000}
 
     async def prepare(self, client: GridClient) -> None:
         self.sendings = Sendings()
@@ -54,7 +72,15 @@ class Failing(Workload):
         await client.defining.schedule("witness", "witness", {})
 
     def drives(self) -> list[Drive]:
-        return [self._publish]
+        return [self._publish, self._mind]
+
+    async def _mind(self, client: GridClient) -> None:
+        while self.world.working:
+            found = Findings()
+            await self._skip_poison(client, found, deadline_s=self.random.choice((0.3, 1.0, 5.0)))
+            if found.wrong:
+                self.world.violate("; ".join(found.wrong))
+            await self.pause(0.1, 1.0)
 
     async def _publish(self, client: GridClient) -> None:
         sender = self.world.name("tormentor")
@@ -90,7 +116,7 @@ class Failing(Workload):
             found.wrong.append(f"{id}: a message became two dead letters: {sorted(letters)}")
         seen = {sender: list(numbers) for sender, numbers in job.seen.items()}
         for sender, n in letters:
-            if n % 23 != 5:
+            if not is_poison(n):
                 found.wrong.append(f"{id}: message {n} of {sender} became a dead letter, and would have worked")
             if n in seen.get(sender, ()):
                 found.wrong.append(f"{id}: message {n} of {sender} was applied, and became a dead letter too")
@@ -103,7 +129,7 @@ class Failing(Workload):
         found.add(judge_all(id, seen, self.sendings.to[id]))
         return found
 
-    async def _skip_poison(self, client: GridClient, found: Findings) -> None:
+    async def _skip_poison(self, client: GridClient, found: Findings, deadline_s: float = 5.0) -> None:
         for id in self.jobs:
             try:
                 about = await client.directory.describe(id, deadline_s=5.0)
@@ -111,13 +137,10 @@ class Failing(Workload):
                     found.wrong.append(f"{id} has failed, and the message that did it is gone")
                 elif about["status"] == "failed":
                     found.waiting.append(f"{id} has failed: {about['error']}")
-                    await self._skip(client, id, about)
+                    poison = is_poison(about["first_waiting"]["message"][1])
+                    await client.directory.retry(id, skip=poison, deadline_s=deadline_s)
             except NotDone as error:
                 found.waiting.append(str(error))
-
-    async def _skip(self, client: GridClient, id: str, about: dict[str, Any]) -> None:
-        poison = about["first_waiting"]["message"][1] % 23 == 5
-        await client.directory.retry(id, skip=poison, deadline_s=5.0)
 
     async def _letters(self, client: GridClient, found: Findings) -> list[dict[str, Any]] | None:
         try:

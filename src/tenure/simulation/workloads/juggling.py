@@ -7,8 +7,10 @@ from typing import Any, ClassVar
 import trio
 
 from tenure.scheduler.client import GridClient
-from tenure.scheduler.jobtype import Job, JobType
+from tenure.scheduler.errors import NotDone
+from tenure.scheduler.jobtype import Job, JobType, Retry
 from tenure.simulation.histories import Findings, judge_increasing
+from tenure.simulation.stage import current_world
 from tenure.simulation.workloads.base import Drive, Workload, states
 from tenure.simulation.workloads.timing import due_ms
 
@@ -16,6 +18,7 @@ __all__ = ["Juggling", "judge_rings"]
 
 LONG_AGO_MS = 1_600_000_000_000
 LATE_MS = 3000
+TRIES = 2
 
 
 class Juggler(Job):
@@ -71,6 +74,25 @@ class Mule(Juggler):
         self.act(ctx, message)
 
 
+class Tries:
+    """Outside: how often each message's turn was begun; those of a job's timers count together."""
+
+    def __init__(self) -> None:
+        self.begun: Counter[tuple[str, float]] = Counter()
+
+
+class Donkey(Mule):
+    """Works in a thread, and may not take long; to wait for a thread is no work."""
+
+    def on_message(self, ctx: Any, message: tuple[str, float, float]) -> None:  # type: ignore[override]
+        current_world().outside(Tries).begun[ctx.id, message[1]] += 1
+        self.act(ctx, message)
+
+    def on_timeout(self, ctx: Any) -> None:
+        current_world().outside(Tries).begun[ctx.id, 0.0] += 1
+        super().on_timeout(ctx)
+
+
 def judge_rings(id: str, rings: list[tuple[str, int]], turns: list[str], asked: list[int], until_ms: int) -> Findings:
     """A timer rings once for each time that it was set for, a cron once for each minute, and no two turns have one
     name; the last wish counts."""
@@ -93,10 +115,13 @@ class Juggling(Workload):
         JobType("juggler", Juggler),
         JobType("restarter", Restarter),
         JobType("mule", Mule, blocking=True),
+        JobType("donkey", Donkey, blocking=True, timeout_s=2.2, retry=Retry(attempts_max=TRIES, first_delay_s=0.1)),
     )
+    settings: ClassVar = {"blocking_threads_max": 1}
 
     async def prepare(self, client: GridClient) -> None:
-        self.jobs = {f"{type.name}{n}": type.name for type in self.types for n in range(2)}
+        self.told = 0
+        self.jobs = {f"{type.name}{n}": type.name for type in self.types for n in range(4 if type.blocking else 2)}
         for id, type in self.jobs.items():
             await client.defining.schedule(type, id, {})
 
@@ -107,7 +132,9 @@ class Juggling(Workload):
         while self.world.working:
             job = self.random.choice(list(self.jobs))
             what = self.random.choice(("wake", "wake", "wake", "cron", "cron", "past", "cancel"))
-            message = (what, round(self.random.uniform(0.2, 1.5), 2), round(self.random.choice((0.0, 0.4, 1.2)), 1))
+            self.told += 1  # no two messages are the same
+            delay_s = round(self.random.uniform(0.2, 1.5), 2) + self.told * 1e-6
+            message = (what, delay_s, round(self.random.choice((0.0, 0.4, 1.2)), 1))
             await self.world.attempt(1, lambda job=job, message=message: client.publish(job, message))  # type: ignore[misc]
             await self.pause(0.1, 0.6)
 
@@ -116,4 +143,21 @@ class Juggling(Workload):
         until_ms = self.world.slowest_clock_ms()
         for id, job in (await states(client, self.jobs, found)).items():
             found.add(judge_rings(id, job.rings, job.turns, job.asked, until_ms))
+        for id in (id for id, type in self.jobs.items() if type == "donkey"):
+            await self._look_after(client, id, found)
         return found
+
+    async def _look_after(self, client: GridClient, id: str, found: Findings) -> None:
+        """One may fail for being slow, where its node slept; not for waiting."""
+        begun = self.world.outside(Tries).begun
+        try:
+            about = await client.directory.describe(id, deadline_s=5.0)
+            if about["status"] == "failed":
+                message = about["first_waiting"]["message"]
+                times = begun[id, message[1] if message else 0.0]
+                found.waiting.append(f"{id} has failed: {about['error']}")
+                if times < TRIES:
+                    found.wrong.append(f"{id} failed in a turn that was begun {times} times: {about['error']}")
+                await client.directory.retry(id, deadline_s=5.0)
+        except NotDone as error:
+            found.waiting.append(str(error))

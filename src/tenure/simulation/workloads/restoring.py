@@ -2,6 +2,7 @@
 
 What was acknowledged before the snapshot was begun is there afterwards, and so is what was published when the restore
 was over; of the rest each message counts once or not at all. Nobody of before commits, and no two turns share a name.
+A job that has ended since the snapshot is there again.
 """
 
 from itertools import pairwise
@@ -16,11 +17,13 @@ from tenure.scheduler.snapshots.restoring import RestoreOptions, restore_snapsho
 from tenure.scheduler.snapshots.stores import MEMORIES, Memory
 from tenure.simulation.histories import Findings
 from tenure.simulation.stage import current_world
-from tenure.simulation.strikes import frozen_over_a_restore, late_writes
+from tenure.simulation.strikes import frozen_as_jobs_end, frozen_over_a_restore, late_writes
 from tenure.simulation.workloads.base import Drive, Workload, states
 from tenure.simulation.workloads.timing import Alarm, judge_fires
 
 __all__ = ["Restoring", "TurnNames", "judge_restored"]
+
+MORTALS = 6
 
 
 class TurnNames:
@@ -45,6 +48,16 @@ class Phoenix(Job):
         names: TurnNames = current_world().outside(TurnNames)
         names.note(ctx.turn_id, f"message {message[1]} of {message[0]}")
         self.seen.setdefault(message[0], []).append(message[1])
+
+
+class Mortal(Job):
+    """Ends when it is told to."""
+
+    told: int = 0
+
+    def on_message(self, ctx: Any, message: str) -> None:
+        self.told += 1
+        ctx.finish()
 
 
 class Watch(Alarm):
@@ -79,9 +92,9 @@ def judge_restored(where: str, seen: list[int], mail: Mail) -> Findings:
 class Restoring(Workload):
     """Publishers, timers, and an operator who restores."""
 
-    types: ClassVar = (JobType("phoenix", Phoenix), JobType("watch", Watch))
+    types: ClassVar = (JobType("phoenix", Phoenix), JobType("watch", Watch), JobType("mortal", Mortal))
     settings: ClassVar = {"image_journal_slots_max": 4, "image_journal_bytes_min": 500, "lane_lifetime_s": 6.0}
-    strikes: ClassVar = (frozen_over_a_restore, late_writes)
+    strikes: ClassVar = (frozen_over_a_restore, frozen_as_jobs_end, late_writes)
     alone: ClassVar = True
 
     async def prepare(self, client: GridClient) -> None:
@@ -93,11 +106,31 @@ class Restoring(Workload):
         self.snapshot, self.restored = "", False
         for id in self.jobs:
             await client.defining.schedule("phoenix", id, {})
+        self.mortals = [f"mortal{n}" for n in range(MORTALS)]
+        self.doubtful: set[str] = set()
+        """Mortals that may rightly have ended in the restored cluster."""
+        for id in self.mortals:
+            await client.defining.schedule("mortal", id, {})
         for id in self.watches:
             await client.defining.schedule("watch", id, {"period_s": self.random.choice((0.7, 1.3))})
 
     def drives(self) -> list[Drive]:
-        return [self._publish, self._publish, self._operate]
+        return [self._publish, self._publish, self._operate, self._let_die]
+
+    async def _let_die(self, client: GridClient) -> None:
+        """Between the snapshot and the restore. What was not acknowledged before the restore was begun may still count
+        after it."""
+        for id in self.mortals:
+            while not self.snapshot:
+                if not self.world.working:
+                    return
+                await trio.sleep(0.1)
+            if self.world.restoring.is_set():
+                return
+            self.doubtful.add(id)
+            outcome = await self.world.attempt(1, lambda id=id: client.publish(id, "go", deadline_s=1.0))  # type: ignore[misc]
+            if outcome.done and not self.world.restoring.is_set():
+                self.doubtful.remove(id)
 
     async def _publish(self, client: GridClient) -> None:
         sender = self.world.name("pilgrim")
@@ -129,6 +162,7 @@ class Restoring(Workload):
                 for mail, numbers in known:
                     mail.before |= numbers
                 self.snapshot = taken.result.manifest.name
+                await self.pause(0.0, 1.0)
             await self.pause(0.2, 1.0)
         while not self.restored:
             self.world.restoring.set()
@@ -145,7 +179,12 @@ class Restoring(Workload):
     async def examine(self, client: GridClient) -> Findings:
         found = Findings(wrong=list(self.world.outside(TurnNames).wrong[:3]))
         until_ms = self.world.slowest_clock_ms()
-        for id, job in (await states(client, self.jobs + self.watches, found)).items():
+        mortals = [id for id in self.mortals if id not in self.doubtful]
+        for id, job in (await states(client, self.jobs + self.watches + mortals, found)).items():
+            if id in mortals:
+                if job.told:
+                    found.wrong.append(f"{id} was told to end before the restore, and has heard of it after that")
+                continue
             if id in self.watches:
                 found.add(judge_fires(id, job.fires, job.set_for, job.early, until_ms))
                 continue
