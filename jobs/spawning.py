@@ -20,6 +20,7 @@ SPAWNED_BY = "TENURE_SPAWNED_BY"
 """Tells a node who started it; the node tells all. A node takes it out of its environment, so that it is nobody's who
 is started by what the node runs."""
 LAST_WORDS_CHARS = 500
+SAID_NOTHING = "it has said nothing"
 HOOK_TIMEOUT_S = 120.0
 
 
@@ -51,12 +52,10 @@ class Spawned:
 
     def last_words(self) -> str:
         """The end of what it has said."""
-        return self.log_file.read_text(errors="replace").strip()[-LAST_WORDS_CHARS:]
+        return self.log_file.read_text(errors="replace").strip()[-LAST_WORDS_CHARS:] or SAID_NOTHING
 
 
-async def spawned_by(
-    command: Sequence[str], cluster: str, log_folder: Path | None = None, token: str = ""
-) -> Spawned:
+async def spawned_by(command: Sequence[str], cluster: str, log_folder: Path | None = None, token: str = "") -> Spawned:
     """Start a process; `{name}` in its arguments becomes a name that no other one has. A node that comes of it says the
     `token`, if it is of this machine, and of a version that knows how."""
     name = f"node-{secrets.token_hex(3)}"
@@ -76,7 +75,7 @@ async def run_hook(command: Sequence[str], cluster: str, nodes: int) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise HookFailed(f"{' '.join(argv)}: {error}") from error
     if done.returncode:
-        said = done.stdout.decode(errors="replace").strip()[-LAST_WORDS_CHARS:]
+        said = done.stdout.decode(errors="replace").strip()[-LAST_WORDS_CHARS:] or SAID_NOTHING
         raise HookFailed(f"{' '.join(argv)} has ended with exit code {done.returncode}: {said}")
 
 

@@ -1,8 +1,9 @@
 """All commands, by name. Their modules are imported only when they are called, so that `--help` is quick."""
 
+import gc
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import cyclopts
@@ -10,6 +11,7 @@ import cyclopts
 from tenure.about import tenure_version
 from tenure.cli.ends import Exit, explain
 from tenure.cli.giving_up import HEED_THEMSELVES, giving_up
+from tenure.cli.streams import flushed, let_go, stand_in
 
 __all__ = ["build_app", "main"]
 
@@ -89,14 +91,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 usage, 3 unreachable."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in tokens
+    stand_in()
     try:
-        with nullcontext() if tokens[:1] and tokens[0] in HEED_THEMSELVES else giving_up():
+        with nullcontext() if tokens[:1] and tokens[0] in HEED_THEMSELVES else _quick_and_giving_up():
             result = _run(tokens)
+        flushed()
     except BaseException as error:  # whatever it is, it is told in a sentence; `--debug` shows the rest
         if debug and not isinstance(error, SystemExit):
             raise
         return explain(error, as_json="--json" in tokens)
+    finally:
+        let_go()
     return result if isinstance(result, int) else Exit.DONE
+
+
+COLLECT_AFTER = 100_000
+
+
+@contextmanager
+def _quick_and_giving_up() -> Iterator[None]:
+    """A command that lists very many things keeps all of them to its end: looking for cycles among them finds none."""
+    before = gc.get_threshold()
+    gc.set_threshold(COLLECT_AFTER, *before[1:])
+    try:
+        with giving_up():
+            yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _run(tokens: list[str]) -> Any:

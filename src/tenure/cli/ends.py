@@ -73,8 +73,7 @@ def _told(error: BaseException) -> tuple[Exit, str]:
     if isinstance(error, KeyboardInterrupt):
         return Exit.FAILED, "interrupted."
     if isinstance(error, BrokenPipeError):
-        sys.stderr.close()  # whoever read what we print has read enough
-        return Exit.FAILED, ""
+        return Exit.FAILED, ""  # whoever read what we print has read enough
     if (usage := _usage(error)) is not None:
         return Exit.USAGE, usage
     known = sys.modules.get("tenure.scheduler.errors")  # not imported yet: then none of them was raised

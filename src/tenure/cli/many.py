@@ -22,6 +22,8 @@ __all__ = ["cancel", "jobs", "pause", "purge", "resume", "retry", "unschedule"]
 Count = Annotated[int | None, Parameter(show_default=False, validator=validators.Number(gte=1))]
 DryRun = Annotated[bool, Parameter(negative="")]
 LEFT_SHOWN = 5
+LIMIT_MAX = 2**31
+"""Larger numbers than this mean: all."""
 
 
 def jobs(*selector: str, limit: Count = None, connection: Connection = USUAL_CONNECTION) -> int:
@@ -36,6 +38,7 @@ def jobs(*selector: str, limit: Count = None, connection: Connection = USUAL_CON
     """
     text, silent = " ".join(selector), dict[int, TenureError]()
     parse_selector(text)  # a mistake in it is said before anybody is asked
+    limit = None if limit is None else min(limit, LIMIT_MAX)
 
     async def run() -> list[JobSummary]:
         async with connected(connection) as client:

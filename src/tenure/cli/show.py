@@ -1,12 +1,14 @@
 """How results are printed: JSON, one object a line, or for people."""
 
-import os
 import shutil
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
+from tenure.cli.streams import let_go
 from tenure.clients.as_json import as_json
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "print_table",
     "print_value",
     "say",
+    "shown",
     "when",
 ]
 
@@ -43,37 +46,39 @@ def print_value(value: Any, *, json: bool) -> None:
 
 
 def say(text: str) -> None:
-    """What is said beside results; after those that were printed before it, also where both go into a pipe."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        pass  # nobody reads results any more, or their disk is full; this may still be heard
-    print(text, file=sys.stderr)
+    """What is said beside results; after those that were printed before it, also where both go into a pipe. A command
+    whose words nobody can hear goes on all the same."""
+    for write in (sys.stdout.flush, lambda: print(text, file=sys.stderr)):
+        with suppress(OSError):  # results that nobody reads any more: said at the end; this may still be heard
+            write()
 
 
 def announce(line: str) -> None:
     """That a process is ready. Where nobody can be told, it is no less so: a full disk, or a pipe that was closed, ends
     neither node nor member."""
-    try:
-        print(line, flush=True)
-    except OSError:
-        # Else Python would try once more at its exit, and make another exit code of that.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError):
+        print(line)
+    let_go()
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Columns that line up, a line for each row. On a terminal only as wide as that, if they are few."""
-    cells = [list(columns), *([one_line(str(cell)) for cell in row] for row in rows)]
-    widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
-    if sys.stdout.isatty() and len(cells) <= WRAPPED_MAX and sum(widths) + 3 * len(widths) > _terminal_width():
-        _print_wrapped(columns, cells[1:])
+    told = [_told(column) for column in zip(columns, *rows, strict=True)]
+    widths = [max(map(_width, cells)) for cells in told]
+    if sys.stdout.isatty() and len(told[0]) <= WRAPPED_MAX and sum(widths) + 3 * len(widths) > _terminal_width():
+        _print_wrapped(columns, list(zip(*told, strict=True))[1:])
         return
-    write = sys.stdout.write
-    for n, row in enumerate(cells):
-        padded = map(_padded, row, widths)
-        write("   ".join(padded).rstrip() + "\n")
-        if not n:
-            write("─" * (sum(widths) + 3 * (len(widths) - 1)) + "\n")
+    padded = [[_padded(cell, width) for cell in cells] for cells, width in zip(told, widths, strict=True)]
+    title, *lines = ("   ".join(row).rstrip() + "\n" for row in zip(*padded, strict=True))
+    line = "─" if "utf" in (sys.stdout.encoding or "utf").lower() else "-"
+    rule = line * (sum(widths) + 3 * (len(widths) - 1)) + "\n"
+    sys.stdout.writelines((title, rule, *lines))  # a pipe takes a line as a whole or not at all
+
+
+def _told(column: Sequence[Any]) -> list[str]:
+    """Each cell in one line. Whole columns are looked at first: there may be very many rows."""
+    cells = list(map(str, column))
+    return [cell.strip() for cell in cells] if "".join(cells).isprintable() else list(map(one_line, cells))
 
 
 WRAPPED_MAX = 200
@@ -113,7 +118,17 @@ def one_line(text: str) -> str:
     if text.isprintable():  # no end of a line is
         return text.strip()
     first, *others = text.strip().splitlines() or [""]
+    first = shown(first)
     return f"{first} …" if others else first
+
+
+def shown(text: str) -> str:
+    """What would move a terminal's cursor, or colour it, is written out."""
+    return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def _shown(letter: str) -> str:
+    return letter if letter.isprintable() or letter in "\n\t" else ascii(letter)[1:-1]
 
 
 def print_described(value: Mapping[str, Any], now_ms: int) -> None:
@@ -138,7 +153,7 @@ def _described(value: Mapping[str, Any], now_ms: int, indent: str = "") -> Itera
                 yield from _described(each, now_ms, f"{indent}  ")
         elif isinstance(inner, str) and "\n" in inner:
             yield f"{indent}{name}:"
-            yield from (f"{indent}  {line}" for line in inner.rstrip().splitlines())
+            yield from (f"{indent}  {line}" for line in shown(inner).rstrip().splitlines())
         else:
             yield f"{indent}{name}: {_scalar(inner)}"
 
@@ -146,18 +161,38 @@ def _described(value: Mapping[str, Any], now_ms: int, indent: str = "") -> Itera
 def _scalar(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return value if isinstance(value, str) else as_json(value)
+    return shown(value) if isinstance(value, str) else as_json(value)
 
 
 def when(at_ms: int, now_ms: int) -> str:
     """A time on this machine's clock, and how far it is; nothing where there is none."""
     if not at_ms:
         return ""
-    at = datetime.fromtimestamp(at_ms / 1000).astimezone()
-    is_today = at.date() == datetime.fromtimestamp(now_ms / 1000).astimezone().date()
-    shown = at.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S")
+    at = _local(at_ms)
+    told = f"{at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02}"
+    if (at.tm_year, at.tm_yday) != _day(now_ms):
+        told = f"{_date(at)} {told}"
     away = far(abs(at_ms - now_ms) / 1000)
-    return f"{shown} (in {away})" if at_ms >= now_ms else f"{shown} ({away} ago)"
+    return f"{told} (in {away})" if at_ms >= now_ms else f"{told} ({away} ago)"
+
+
+def _local(at_ms: int) -> time.struct_time:
+    """Not as a `datetime`, which ends with the year 9999: who means never may have set just its end."""
+    return time.localtime(min(at_ms // 1000, LAST_S))
+
+
+LAST_S = 2**52
+"""No year that a machine knows is later."""
+
+
+@lru_cache(1)
+def _day(at_ms: int) -> tuple[int, int]:
+    at = _local(at_ms)
+    return at.tm_year, at.tm_yday
+
+
+def _date(at: time.struct_time) -> str:
+    return f"{at.tm_year:04}-{at.tm_mon:02}-{at.tm_mday:02}"
 
 
 def far(seconds: float) -> str:
@@ -173,4 +208,7 @@ def moment(at_ms: int) -> str:
     """A time in this machine's zone; nothing where there is none."""
     if not at_ms:
         return ""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone().isoformat(sep=" ", timespec="seconds")
+    at = _local(at_ms)
+    minutes = at.tm_gmtoff // 60
+    zone = f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
+    return f"{_date(at)} {at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02}{zone}"

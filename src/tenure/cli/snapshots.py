@@ -284,6 +284,8 @@ def export(url: str, name: str = "", /, *, to: Path | None = None, output: Outpu
 
 def location(url: str) -> str:
     """A directory's path from the root, wherever the command is run."""
+    if not url.strip():
+        raise Usage("The place of snapshots is empty: name a directory (. is this one), or s3://… and the like.")
     return url if ":" in url else str(Path(url).expanduser().absolute())
 
 

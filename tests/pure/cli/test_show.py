@@ -1,11 +1,13 @@
 """Tables."""
 
+import sys
 import time
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tenure.cli.show import print_described, print_table, when
+from tenure.cli.show import moment, print_described, print_table, when
+from tenure.scheduler.timers import due_at_ms
 
 
 def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,7 +32,52 @@ def test_wide_letters_line_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines()[2:] == ["日本   1", "abcd   2"]
 
 
+def test_what_would_move_the_cursor_is_written_out(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("id", "error"), [("a\x1b[2Jb", "\x07no"), ("plain", "one\ntwo")])
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[2:]] == [
+        ["a\\x1b[2Jb", "\\x07no"],
+        ["plain", "one", "…"],
+    ]
+    print_described({"failure": {"error": "\x1b[31mno", "traceback": "one\n  \x1b]0;two\x07"}}, NOW_MS)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "  error: \\x1b[31mno",
+        "  traceback:",
+        "    one",
+        "      \\x1b]0;two\\x07",
+    ]
+
+
+def test_many_rows_cost_little_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whole columns at a time: not a dozen calls for each of 140,000 cells."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    rows = [(f"order-{n}", "counter", "running", "", "", "node-1", "") for n in range(1_000)]
+    sys.setprofile(count)
+    try:
+        print_table(("id", "type", "state", "waiting", "next timer", "node", "error"), rows)
+    finally:
+        sys.setprofile(None)
+    assert calls < 20_000
+
+
 NOW_MS = 1_795_154_400_000
+
+
+def test_never_is_a_time_as_well() -> None:
+    """`datetime.max` rounds to a year that no `datetime` has."""
+    never_ms = due_at_ms(datetime.max.replace(tzinfo=UTC))
+    assert when(never_ms, NOW_MS).startswith(("10000-01-01 ", "9999-12-31 "))
+    assert moment(never_ms).startswith(("10000-01-01 ", "9999-12-31 "))
+    assert when(2**63, NOW_MS).endswith(" days)")
+
+
+def test_a_moment_has_its_zone() -> None:
+    assert datetime.fromisoformat(moment(NOW_MS)).timestamp() * 1000 == NOW_MS
+    assert moment(0) == ""
 
 
 def test_times_are_the_clock_s_here_with_how_far_they_are() -> None:

@@ -1,0 +1,45 @@
+"""`tenure jobs`, `describe` and `wait` of whatever jobs there are."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+import tenure
+from tenure.cli.ends import Exit
+from tenure.scheduler.jobtype import JobType, Registry
+from tests.api.shell import Shell
+
+
+class Sleeper(tenure.Job):
+    """Means never, as many do."""
+
+    async def on_start(self, ctx: tenure.Context) -> None:
+        ctx.wake_at(datetime.max.replace(tzinfo=UTC))
+
+
+@pytest.fixture
+def sleepers(shell: Shell) -> Shell:
+    async def before(client: tenure.Client) -> None:
+        for id in ("one", "other"):
+            await client.schedule("sleeper", id=id)
+
+    shell.app, shell.before = Registry(JobType("sleeper", Sleeper)), before
+    return shell
+
+
+@pytest.mark.parametrize("command", [("jobs",), ("describe", "one"), ("wait", "default")])
+def test_a_job_that_is_to_sleep_for_ever_hides_no_others(sleepers: Shell, command: tuple[str, ...]) -> None:
+    sleepers(*command)
+    assert "9999-12-31" in sleepers.out + sleepers.err or "10000-01-01" in sleepers.out + sleepers.err
+
+
+def test_a_limit_may_be_as_large_as_anybody_likes(sleepers: Shell) -> None:
+    sleepers("jobs", "--limit", "99999999999999999999")
+    assert len(sleepers.out.splitlines()) == 4
+
+
+def test_snapshots_have_a_place(shell: Shell) -> None:
+    """An unset variable is not meant to be this directory."""
+    for words in (("snapshot", ""), ("snapshots", "list", " "), ("restore", "")):
+        shell(*words, code=Exit.USAGE)
+        assert "The place of snapshots is empty" in shell.err
