@@ -5,7 +5,8 @@ looked at by whoever owns the partition next.
                                                                       └─ the watchdog ends A: "… and has ended"
     next owner:  someone stands in it ──► it waits (all others go on) ──► word taken back, or too old: it runs, counted
                  one has ended of it  ──► it runs, alone and counted
-                 two have             ──► its job has failed; the words are deleted
+                 two have, or one      ──► its job has failed; the words are deleted
+                 whose memory it ate
 
 A hint, like all of the kind: lost, it costs further nodes, until crashes alone have told (`suspicion`); and a turn is
 given up only when two nodes have ended of that very one.
@@ -42,6 +43,9 @@ class Hang(Struct, frozen=True):
     ended: bool = False
     memory_mib: float = 0.0
     """What the process had taken, where it had to be ended for that; else 0."""
+    alone: bool = False
+    """In this turn, with nothing else at work, the process took more than half of what it may: whoever runs it ends of
+    it, and one is enough."""
 
 
 def hang_key(node: str) -> bytes:
@@ -102,6 +106,11 @@ class Hangs:
     def ended(self, turn: str) -> list[Hang]:
         """The nodes that have ended of it."""
         return [hang for hang in self._by_turn.get(turn, ()) if hang.ended]
+
+    def is_proved(self, turn: str) -> bool:
+        """Would whoever runs this turn end of it?"""
+        ended = self.ended(turn)
+        return len(ended) >= HANGS_MAX or any(hang.alone for hang in ended)
 
     def settle(self, turn: str) -> list[bytes]:
         """They have had their effect; returns the keys under which they are to be deleted."""

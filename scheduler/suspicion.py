@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from tenure.scheduler.grid.port import GridError, Map
-from tenure.scheduler.hangs import HANGS_MAX, Hang
+from tenure.scheduler.hangs import Hang
 from tenure.scheduler.live import Live
 from tenure.scheduler.turnid import turn_id
 from tenure.scheduler.wire import Failure
@@ -183,12 +183,9 @@ class Suspicion:
         """Was its first message running in too many crashes? Then its job fails."""
         attempts = live.queue[0].attempts
         turn = turn_id(live.id, live.generation, live.queue[0])
-        if len(hung := self.tenure.host.hangs.ended(turn)) >= HANGS_MAX:
-            where = next((hang.where for hang in hung if hang.where), "a place that is not known")
-            what = f"HungRepeatedly: {len(hung)} nodes stood still in this turn, and had to be ended: at {where}"
-            if memory_mib := max(hang.memory_mib for hang in hung):
-                what += f"; it had taken {memory_mib:,.0f} MiB of memory, more than a node may take (memory_max_mib)"
-            live.failure = Failure(what, "", turn, max(attempts, len(hung)), self.tenure.host.now_ms())
+        if self.tenure.host.hangs.is_proved(turn):
+            hung = self.tenure.host.hangs.ended(turn)
+            live.failure = Failure(_told(hung), "", turn, max(attempts, len(hung)), self.tenure.host.now_ms())
             self.tenure.start(self._forget_hangs, self.tenure.turns.draft, self.tenure.host.hangs.settle(turn))
             self.tenure.failing.give_up(live, live.queue[0])
             return True
@@ -210,3 +207,13 @@ class Suspicion:
                 await self.tenure.host.grid.delete(Map.NODES, 0, key)
             except GridError:
                 pass  # it has its time to live
+
+
+def _told(hung: list[Hang]) -> str:
+    where = next((hang.where for hang in hung if hang.where), "a place that is not known")
+    memory_mib = max(hang.memory_mib for hang in hung)
+    taken = f"{memory_mib:,.0f} MiB of memory, more than a node may take (memory_max_mib)"
+    if any(hang.alone for hang in hung):
+        return f"TookTooMuchMemory: in this turn a node came to take {taken}, and had to be ended: at {where}"
+    what = f"HungRepeatedly: {len(hung)} nodes stood still in this turn, and had to be ended: at {where}"
+    return f"{what}; it had taken {taken}" if memory_mib else what

@@ -64,6 +64,10 @@ class Threads:
         """Places that there are."""
         return self.count_max
 
+    def are_idle(self) -> bool:
+        """Does none of them run anything? Any thread may ask."""
+        return not self._running and not self.lost
+
     async def run(self, call: Callable[[], T], who: str, begun: Callable[[], None]) -> T:
         """Run this in a thread, as soon as there is a place; `begun` is called as it begins. Cancelling gives it up."""
         work = _Work(who)

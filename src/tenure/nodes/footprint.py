@@ -1,12 +1,11 @@
 """How much memory this process has taken, and whether that is more than it may take."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from tenure.members.settings import memory_limit_mib
 
-__all__ = ["excess"]
+__all__ = ["Footprint"]
 
 SHARE = 0.9
 """Of what the system allows: beyond it the process ends soon, and without a word."""
@@ -16,27 +15,29 @@ _VIRTUAL, _RESIDENT = 0, 1
 """The columns of `_STATM`."""
 
 
-def excess(memory_max_mib: float | None) -> Callable[[], float]:
-    """What says how many MiB the process has taken, where they are more than it may take, and 0 where not.
+class Footprint:
+    """What one process has taken, of what it may take."""
 
-    With None nine tenths of what the system allows count; with 0 it says 0 always.
-    """
-    if memory_max_mib is not None:
-        limits = [(_RESIDENT, memory_max_mib)] if memory_max_mib else []
-    else:
-        limits = [(column, SHARE * limit) for column, limit in _limits()]
-    if not limits:
-        return _nothing
+    def __init__(self, memory_max_mib: float | None) -> None:
+        """With None nine tenths of what the system allows count; with 0 it may take any."""
+        if memory_max_mib is not None:
+            self._limits = [(_RESIDENT, memory_max_mib)] if memory_max_mib else []
+        else:
+            self._limits = [(column, SHARE * limit) for column, limit in _limits()]
 
-    def measure() -> float:
+    def share(self) -> float:
+        """What it has taken, as a share of what it may; 0 where that is any."""
+        if not self._limits:
+            return 0.0
         taken = _taken_mib()
-        return max((taken[column] for column, limit in limits if taken[column] > limit), default=0.0)
+        return max(taken[column] / limit for column, limit in self._limits)
 
-    return measure
-
-
-def _nothing() -> float:
-    return 0.0
+    def excess_mib(self) -> float:
+        """So many MiB it has taken, where they are more than it may take; 0 where not."""
+        if not self._limits:
+            return 0.0
+        taken = _taken_mib()
+        return max((taken[column] for column, limit in self._limits if taken[column] > limit), default=0.0)
 
 
 def _taken_mib() -> tuple[float, float]:

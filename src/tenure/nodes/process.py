@@ -29,7 +29,7 @@ from tenure.members.health import keep_health_file
 from tenure.nodes.application import Application
 from tenure.nodes.embedded import open_embedded
 from tenure.nodes.errors import NotDrained, UnsafeMembers
-from tenure.nodes.footprint import excess
+from tenure.nodes.footprint import Footprint
 from tenure.nodes.guard import guard, join_cluster
 from tenure.nodes.launching import open_launchers
 from tenure.nodes.memory import Memory, nodes_memory
@@ -125,7 +125,7 @@ async def run_node(
         options.drain_deadline_s,
         say=_say_of_hangs,
         look=look_at_main,
-        excess_mib=excess(memory_max_mib),
+        footprint=Footprint(memory_max_mib),
     )
     async with trio.open_nursery() as signals:
         await signals.start(_heed_signals, stop, watchdog)
@@ -141,6 +141,7 @@ async def run_node(
                 node = _node(grid, cluster, options, application, launchers)
                 node.host.formats.declare(cluster.format)
                 watchdog.node = node.host.node
+                watchdog.is_alone = node.host.threads.are_idle
                 watchdog.leave_word = Word(_reached(options, address), node.host.node)
                 async with trio.open_nursery() as nursery:
                     watch = partial(
@@ -262,7 +263,7 @@ async def _check_members(grid: HazelcastGrid, options: NodeOptions) -> None:
     if _prefers_in_vain(grid, options.prefer_network):
         _log().warning(
             f"no member has an address in {options.prefer_network}: paired with the nearest of all",
-                next_step="`tenure doctor` shows the members' addresses.",
+            next_step="`tenure doctor` shows the members' addresses.",
         )
     if not bad:
         return

@@ -5,7 +5,8 @@
 
 A handler in which the process's memory outgrows what it may take is ended at once, with the same word, before the
 system ends it with none. A handler that comes back takes the word back. Who ends leaves it: the second node that has to
-end of the same turn is the last one (see `tenure.scheduler.hangs`). A process that was frozen as a whole is not hung:
+end of the same turn is the last one, and the first where the turn took half of that memory (see
+`tenure.scheduler.hangs`). A process that was frozen as a whole is not hung:
 what counts is time in which this thread was awake.
 """
 
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple
 
 import trio
 
+from tenure.nodes.footprint import Footprint
 from tenure.scheduler.hangs import Hang
 from tenure.scheduler.turnid import turn_id
 from tenure.scheduler.turns import Turns
@@ -43,6 +45,8 @@ LOOP_TIMES = 6
 ALARM_S, ALARM_EVERY_S = 0.4, 0.25
 LAST_WORDS_S = 3.0
 """How long the last word and the last line of the log may take."""
+ALONE_SHARE = 0.5
+"""Who takes so much of what its process may take in one turn would do so again."""
 STACK_CHARS_MAX = 6000
 KINDS = ("message", "start", "stop", "resumed", "timeout", "state", "", "", "", "", "cron", "", "activity")
 _IN_A_TURN: tuple[CodeType, ...] = (Turns.run_plain.__code__, Turns._run_async.__code__, Turns.run_loop.__code__)
@@ -111,17 +115,21 @@ class Watchdog:
         say: Callable[[str, str, str], None],
         look: Callable[[], Standing | None],
         end: Callable[[int], Any] = os._exit,
-        excess_mib: Callable[[], float] = lambda: 0.0,
+        footprint: Footprint | None = None,
         last_words_s: float = LAST_WORDS_S,
     ) -> None:
         """`say` takes a level, a sentence and a stack. `hung_after_s` 0: it looks, and ends nothing that was not told
-        to end, or takes too much memory. `excess_mib` says what the process has taken, where that is too much; else 0.
+        to end, or takes too much memory, by its `footprint` (None: any may be taken).
         """
         self.hung_after_s, self.drain_deadline_s = hung_after_s, drain_deadline_s
         self._say, self._look, self._end, self._last_words_s = say, look, end, last_words_s
-        self._excess_mib, self._had_excess = excess_mib, False
+        self._footprint = footprint if footprint is not None else Footprint(0)
+        self._share_before = 0.0
+        """Of what memory it may take, when the loop last went round."""
         self.node = ""
         self.is_ending = False
+        self.is_alone: Callable[[], bool] = lambda: True
+        """Is nothing at work in this process but its loop?"""
         self.leave_word: Callable[[Hang | None], threading.Event] | None = None
         """Lets others know; None takes it back. The event is set when it is done."""
         self._beats = self._seen_beats = 0
@@ -137,7 +145,7 @@ class Watchdog:
     def beat(self) -> None:
         """The loop goes round."""
         self._beats += 1
-        self._had_excess = self._excess_mib() > 0
+        self._share_before = self._footprint.share()
 
     def hear(self, number: int, now_s: float) -> None:
         """A signal came that tells the process to stop; in whatever thread."""
@@ -197,7 +205,8 @@ class Watchdog:
             return None
         turn, left_s = self._standing.turn, max(0.0, self.hung_after_s - self._turn_s)
         where = self._standing.where
-        self._word = Hang(self.node, turn.partition, turn.job, turn.turn, where, left_s, ended, memory_mib)
+        alone = bool(memory_mib) and self.is_alone() and self._footprint.share() - self._share_before >= ALONE_SHARE
+        self._word = Hang(self.node, turn.partition, turn.job, turn.turn, where, left_s, ended, memory_mib, alone)
         return self.leave_word(self._word)
 
     def _what(self) -> str:
@@ -235,9 +244,10 @@ class Watchdog:
     def _outgrown_mib(self) -> float:
         """The process's memory, where it has become too much in the turn that the loop stands in. Where it was too much
         before, this turn is not to blame."""
-        if self._had_excess or self._turn_s < LOOKED_AT_S or self._standing is None or self._standing.turn is None:
+        turn = self._standing.turn if self._standing is not None else None
+        if self._share_before > 1 or self._turn_s < LOOKED_AT_S or turn is None:
             return 0.0
-        return self._excess_mib()
+        return self._footprint.excess_mib()
 
     def _quit(self, code: int, why: str, memory_mib: float = 0.0) -> None:
         """Whatever hangs may hold what the log or the grid needs: neither has more time than a moment."""

@@ -141,6 +141,23 @@ async def test_the_second_that_ends_of_it_is_the_last(bench: Bench) -> None:
     assert (await bench.state_of("bad"))["seen"] == [1, 2]
 
 
+async def test_the_first_is_the_last_where_the_turn_alone_ate_its_memory(bench: Bench) -> None:
+    turn = await hung(bench)
+    [(key, hang)] = word(turn, ended=True).items()
+    ate = msgspec.structs.replace(hang, memory_mib=3700.0, alone=True)
+    second = await taken_over(bench, {key: ate})
+    await rest(5)
+    assert not second.ended.is_set()
+    found = await described(bench)
+    assert found["status"] == "failed"
+    assert found["failure"]["error"] == (
+        "TookTooMuchMemory: in this turn a node came to take 3,700 MiB of memory, more than a node may take "
+        "(memory_max_mib), and had to be ended: at app.py:3 in on_message"
+    )
+    assert ("bad", 2) not in ran
+    assert (await bench.state_of("good"))["seen"] == [1, 2]
+
+
 async def test_who_had_to_end_once_is_tried_again_alone_and_counted(bench: Bench) -> None:
     turn = await hung(bench)
     trouble.clear()  # it was a lock that somebody held, say

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tenure.nodes import footprint
-from tenure.nodes.footprint import excess
+from tenure.nodes.footprint import Footprint
 
 System = Callable[..., None]
 
@@ -35,39 +35,46 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> System:
 
 def test_a_limit_that_is_set(system: System) -> None:
     system(1001)
-    assert excess(1000)() == 1001
-    assert excess(1001)() == 0
-    assert excess(0)() == 0
+    assert Footprint(1000).excess_mib() == 1001
+    assert Footprint(1001).excess_mib() == 0
+    assert Footprint(0).excess_mib() == 0
+
+
+def test_what_was_taken_of_it(system: System) -> None:
+    system(250)
+    assert Footprint(1000).share() == 0.25
+    assert Footprint(100).share() == 2.5
+    assert Footprint(0).share() == 0
 
 
 def test_without_limits_there_is_none(system: System) -> None:
     system(10**6, 10**6, system_tenure="max\n")
-    assert excess(None)() == 0
+    assert Footprint(None).excess_mib() == 0
 
 
 @pytest.mark.parametrize("group", ["system_tenure", "system"])
 def test_nine_tenths_of_what_its_group_or_one_around_it_may_take(system: System, group: str) -> None:
     limit = {group: str(1000 * 2**20)}
     system(899, **limit)
-    assert excess(None)() == 0
+    assert Footprint(None).excess_mib() == 0
     system(901, **limit)
-    assert excess(None)() == 901
-    assert excess(0)() == 0
+    assert Footprint(None).excess_mib() == 901
+    assert Footprint(0).excess_mib() == 0
 
 
 def test_a_container_sees_its_own_limit(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     system(901)
     monkeypatch.setattr(footprint, "memory_limit_mib", lambda: 1000)
-    assert excess(None)() == 901
+    assert Footprint(None).excess_mib() == 901
     monkeypatch.setattr(footprint, "memory_limit_mib", lambda: 2**43)  # the older way to say: any
-    assert excess(None)() == 0
+    assert Footprint(None).excess_mib() == 0
 
 
 def test_nine_tenths_of_the_addresses_that_it_may_use(system: System) -> None:
     system(10, 899, 1000)
-    assert excess(None)() == 0
+    assert Footprint(None).excess_mib() == 0
     system(10, 901, 1000)
-    assert excess(None)() == 901
+    assert Footprint(None).excess_mib() == 901
 
 
 def test_where_the_system_does_not_tell_nothing_is_too_much(
@@ -75,8 +82,8 @@ def test_where_the_system_does_not_tell_nothing_is_too_much(
 ) -> None:
     system(10)
     monkeypatch.setattr(footprint, "_STATM", tmp_path / "none")
-    assert excess(1)() == 0
+    assert Footprint(1).excess_mib() == 0
 
 
 def test_this_process_has_taken_something() -> None:
-    assert 5 < excess(1)() < 10_000
+    assert 5 < Footprint(1).excess_mib() < 10_000

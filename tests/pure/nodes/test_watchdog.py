@@ -24,7 +24,7 @@ class Dog:
     """A watchdog and all that it does."""
 
     def __init__(self, hung_after_s: float = 10.0, drain_deadline_s: float = 30.0) -> None:
-        self.now_s, self.excess_mib = 100.0, 0.0
+        self.now_s, self.taken_mib, self.limit_mib = 100.0, 50.0, 1000.0
         self.said: list[tuple[str, float, str, str]] = []
         self.words: list[Hang | None] = []
         self.ends: list[tuple[float, int]] = []
@@ -35,12 +35,18 @@ class Dog:
             say=self._say,
             look=lambda: self.standing(),
             end=self._end,
-            excess_mib=lambda: self.excess_mib,
+            footprint=self,  # type: ignore[arg-type]
             last_words_s=0.2,
         )
         self.watchdog.node = "a"
         self.watchdog.leave_word = self._leave
         self.watchdog.tick(self.now_s)
+
+    def share(self) -> float:
+        return self.taken_mib / self.limit_mib
+
+    def excess_mib(self) -> float:
+        return self.taken_mib if self.share() > 1 else 0.0
 
     def _say(self, level: str, text: str, stack: str) -> None:
         self.said.append((level, round(self.now_s - 100, 1), text, stack))
@@ -201,7 +207,7 @@ def test_a_handler_that_eats_memory_ends_the_process_at_once_and_leaves_word_of_
     dog.goes(1, beats=True)
     dog.goes(2)
     assert not dog.ends
-    dog.excess_mib = 3700.0
+    dog.taken_mib = 3700.0
     dog.until_the_end()
     [(at_s, code)] = dog.ends
     assert code == HUNG_EXIT_CODE
@@ -209,16 +215,30 @@ def test_a_handler_that_eats_memory_ends_the_process_at_once_and_leaves_word_of_
     word = dog.words[-1]
     assert word is not None
     assert (word.job, word.turn, word.ended, word.memory_mib) == ("hog-1", TURN.turn, True, 3700.0)
+    assert word.alone
     level, _, text, stack = dog.said[-1]
     assert (level, stack) == ("error", "the stack")
     assert "job 'hog-1' (hog, message)" in text
     assert "has grown to 3,700 MiB meanwhile, more than it may take (memory_max_mib)" in text
 
 
+@pytest.mark.parametrize(
+    ("before_mib", "is_alone", "proved"), [(450, True, True), (550, True, False), (450, False, False)]
+)
+def test_who_took_more_than_half_of_it_alone_is_proved_guilty(before_mib: float, is_alone: bool, proved: bool) -> None:
+    dog = Dog()
+    dog.taken_mib = before_mib
+    dog.watchdog.is_alone = lambda: is_alone
+    dog.goes(1, beats=True)
+    dog.taken_mib = 1001.0
+    dog.until_the_end()
+    assert [word.alone for word in dog.words if word is not None] == [proved]
+
+
 def test_the_first_look_finds_it() -> None:
     dog = Dog()
     dog.goes(1, beats=True)
-    dog.excess_mib = 500.0
+    dog.taken_mib = 1500.0
     dog.until_the_end()
     assert dog.ends == [(pytest.approx(1.4, abs=0.11), HUNG_EXIT_CODE)]
     assert [word.ended for word in dog.words if word is not None] == [True]
@@ -226,7 +246,7 @@ def test_the_first_look_finds_it() -> None:
 
 def test_memory_that_was_taken_before_is_not_held_against_a_turn() -> None:
     dog = Dog()
-    dog.excess_mib = 500.0
+    dog.taken_mib = 1500.0
     dog.goes(1, beats=True)
     dog.goes(5)
     assert not dog.ends
@@ -236,7 +256,7 @@ def test_memory_outside_of_turns_is_held_against_nobody() -> None:
     dog = Dog()
     dog.standing = lambda: Standing(None, "engine.py:1 in f", "")
     dog.goes(1, beats=True)
-    dog.excess_mib = 500.0
+    dog.taken_mib = 1500.0
     dog.goes(5)
     assert (dog.ends, dog.words) == ([], [])
 
