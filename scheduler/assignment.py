@@ -20,14 +20,16 @@ __all__ = [
     "RULES",
     "Assignment",
     "NodeInfo",
+    "all_have_some",
     "assign",
     "is_settled",
     "runs_all",
 ]
 
-RULES = 2
-"""The rules of `assign` that this version knows. What is in force is the oldest that a living node knows: nodes that
-compute different things would take partitions from each other again and again."""
+RULES = 3
+"""The rules of `assign` that this version knows: 2 knows what nodes are unfit for, 3 shares evenly. What is in force is
+the oldest that a living node knows: nodes that compute different things would take partitions from each other again and
+again."""
 
 NODE_PREFIX = b"node/"
 """What the keys of heartbeats begin with."""
@@ -96,6 +98,7 @@ class NodeInfo(Struct, frozen=True):
     heartbeat_s: float = 0.2
     """How often it says so."""
 
+
 class Assignment(Struct, frozen=True):
     """The published value."""
 
@@ -123,7 +126,9 @@ def assign(current: tuple[str, ...], ownership: Ownership, nodes: Iterable[NodeI
     others; a draining node owns nothing, also if it is the last.
     """
     known = list(nodes)
-    able = _able(known) if min((node.rules for node in known), default=RULES) >= 2 else _able_before(known)
+    rules = min((node.rules for node in known), default=RULES)
+    able = _able(known) if rules >= 2 else _able_before(known)
+    spread = _spread if rules >= 3 else _spread_before
     if not able:
         return tuple("" for _ in ownership.primaries)
     by_member: dict[str, list[NodeInfo]] = {}
@@ -140,8 +145,15 @@ def assign(current: tuple[str, ...], ownership: Ownership, nodes: Iterable[NodeI
         groups.setdefault(tuple(sorted(node.id for node in near or everyone)), []).append(partition)
     load: Counter[str] = Counter()
     for candidates, partitions in sorted(groups.items(), key=lambda group: (len(group[0]), group[0])):
-        _spread(owners, current, candidates, partitions, load)
+        spread(owners, current, candidates, partitions, load)
     return tuple(owners)
+
+
+def all_have_some(nodes: Iterable[NodeInfo], partition_count: int) -> bool:
+    """Are there partitions enough that each of these nodes is to have some? By the second rules, who came last may get
+    none all the same."""
+    known = list(nodes)
+    return 2 * len(known) <= partition_count and min((node.rules for node in known), default=RULES) != 2
 
 
 def is_settled(node: NodeInfo, published: Assignment, ownership: Ownership, nodes: Iterable[NodeInfo]) -> bool:
@@ -171,7 +183,42 @@ def _able_before(nodes: list[NodeInfo]) -> list[NodeInfo]:
 def _spread(
     owners: list[str], current: tuple[str, ...], candidates: tuple[str, ...], partitions: list[int], load: Counter[str]
 ) -> None:
-    # Fair shares of what these candidates have together; who has more than a share gives up the surplus.
+    """Each gets its fair share, counted with what it has of others; within that it keeps what it had."""
+    before = {p: current[p] if p < len(current) else "" for p in partitions}
+    left = _shares(Counter(before.values()), candidates, len(partitions), load)
+    homeless = []
+    for partition in partitions:
+        if left.get(node := before[partition], 0) > 0:
+            owners[partition] = node
+            left[node] -= 1
+        else:
+            homeless.append(partition)
+    # In turns: what one gives to several comes to all of them at the same time.
+    takers = [node for n in range(max(left.values())) for node in candidates if left[node] > n]
+    for partition, node in zip(homeless, takers, strict=True):
+        owners[partition] = node
+    load.update(owners[partition] for partition in partitions)
+
+
+def _shares(has: Counter[str], candidates: tuple[str, ...], count: int, load: Counter[str]) -> dict[str, int]:
+    """How many of these partitions each is to have, so that all have as many, or one more: those, then, that had."""
+    level, rest, ranked, filled = 0, 0, sorted(load[node] for node in candidates), count
+    for n, least in enumerate(ranked, 1):
+        # The n with least are raised to one level, unless that is above the next: then that one is raised, too.
+        filled += least
+        level, rest = divmod(filled, n)
+        if n < len(ranked) and level < ranked[n]:
+            break
+    shares = {node: max(0, level - load[node]) for node in candidates}
+    able = (node for node in candidates if load[node] <= level)
+    raised = sorted(able, key=lambda node: (shares[node] - has[node], node))
+    return shares | {node: shares[node] + 1 for node in raised[:rest]}
+
+
+def _spread_before(
+    owners: list[str], current: tuple[str, ...], candidates: tuple[str, ...], partitions: list[int], load: Counter[str]
+) -> None:
+    # By the first two rules: who has more than the largest share gives up the surplus, and what comes may get nothing.
     total = len(partitions) + sum(load[node] for node in candidates)
     share = -(-total // len(candidates))
     homeless = []

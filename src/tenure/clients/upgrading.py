@@ -27,7 +27,7 @@ from tenure.clients.views import UpgradeStatus
 from tenure.jobs.spawning import Spawned, spawned_by, split
 from tenure.nodes.neighbours import Neighbours
 from tenure.scheduler import upgrades
-from tenure.scheduler.assignment import NodeInfo
+from tenure.scheduler.assignment import NodeInfo, all_have_some
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import (
     Mistake,
@@ -227,8 +227,7 @@ class _Upgrade:
             partition, why = min(info.parked.items())
             count = len(info.parked)
             raise self.stopped(f"on the new node {info.id} {count} partitions are parked ({partition}: {why})")
-        few = 2 * len(alive) <= self.grid.partition_count  # there is something for each
-        if info.unfit or (few and not info.owned):
+        if info.unfit or (not info.owned and all_have_some(alive, self.grid.partition_count)):
             can_not = f"can't read or run all of {len(info.unfit)} partitions (its log says why)"
             raise self.stopped(
                 f"the new node {info.id} {can_not if info.unfit else 'gets no partition'}; job types that it does not "

@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.scheduler.assignment import PICKLED, NodeInfo, assign, runs_all
+from tenure.scheduler.assignment import PICKLED, RULES, NodeInfo, all_have_some, assign, runs_all
 from tenure.scheduler.grid.port import Member, Ownership
 
 MEMBERS = ("m1", "m2", "m3")
@@ -20,7 +20,7 @@ nodes_strategy = st.lists(
         member=st.sampled_from(("", *MEMBERS)),
         types=st.sampled_from(TYPES),
         draining=st.booleans(),
-        rules=st.sampled_from((1, 2, 2, 2)),
+        rules=st.sampled_from((1, 2, RULES, RULES, RULES)),
         unfit=st.sets(st.integers(0, 5), max_size=3).map(tuple),
     ),
     unique_by=lambda node: node.id,
@@ -34,7 +34,7 @@ def table(*primaries: str | None) -> Ownership:
 
 
 def node(id: str, member: str = "", **fields: object) -> NodeInfo:
-    return NodeInfo(id, 1, member=member, **{"types": TYPES[0], "rules": 2, **fields})  # type: ignore[arg-type]
+    return NodeInfo(id, 1, member=member, **{"types": TYPES[0], "rules": RULES, **fields})  # type: ignore[arg-type]
 
 
 def able(nodes: list[NodeInfo], partition: int) -> list[NodeInfo]:
@@ -109,6 +109,23 @@ def test_the_oldest_rules_that_a_living_node_knows_are_in_force() -> None:
     assert assign(("n1",), table("m1"), [unfit, node("n2")]) == ("n2",)
     assert assign(("n1",), table("m1"), [unfit, node("n2", rules=1)]) == ("n1",)
     assert assign(("n1",), table("m1"), [unfit, node("n2", rules=1, draining=True)]) == ("n1",)
+    three = [node(id) for id in ("n1", "n2", "n3")]
+    assert Counter(assign(("n1", "n1", "n2", "n2"), table(*[None] * 4), three)) == {"n1": 2, "n2": 1, "n3": 1}
+    older = [*three[:2], node("n3", rules=2)]
+    assert assign(("n1", "n1", "n2", "n2"), table(*[None] * 4), older) == ("n1", "n1", "n2", "n2")
+
+
+def test_by_older_rules_who_came_last_may_have_none() -> None:
+    """What an upgrade must not take for a fault of the new node."""
+    nodes = [node(f"n{n:02}", rules=2) for n in range(17)]
+    owners: tuple[str, ...] = ()
+    for count in range(1, 18):
+        owners = assign(owners, table(*[None] * 271), nodes[:count])
+    new = node("new")
+    assert "new" not in assign(owners, table(*[None] * 271), [*nodes, new])
+    assert not all_have_some([*nodes, new], 271)
+    assert all_have_some([new] * 18, 271)
+    assert not all_have_some([new] * 18, 35)
 
 
 def test_who_runs_what() -> None:
