@@ -64,13 +64,14 @@ class Forgetting:
 
     def _silent(self) -> list[tuple[bytes, Cursor]]:
         lifetime_s = self.tenure.settings.lane_lifetime_s
-        now_s, now_ms = trio.current_time(), self.tenure.host.now_ms()
+        now_s, now_ms, waiting = trio.current_time(), self.tenure.host.now_ms(), self.tenure.inlanes.waiting
         if now_s - self._begun_s < lifetime_s:
             return []
         silent = [
             (sender, cursor)
             for sender, cursor in self.tenure.state.cursors.items()
             if not is_partition_sender(sender)
+            and sender not in waiting  # which may be for long: its job is full
             and now_s - self._heard_s.get(sender, self._begun_s) >= lifetime_s
             and cursor[0] < now_ms - lifetime_s * 1000
         ]

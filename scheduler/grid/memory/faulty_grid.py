@@ -83,9 +83,9 @@ class FaultyGrid(FaultyConnection, MemoryGrid):
             return self._put_if_absent(side, copies, map, partition, key, value)
 
         def taken(side: Side, copies: Sequence[Shard]) -> bytes | None:
-            """The answer of a member that has not heard that the entry is gone."""
+            """The answer of a member that has not heard that the entry is gone, or is another."""
             there, then = copies[0].entries[map].get(key), self.cluster.before(map, partition, key)[1]
-            if there is not None or then is None:
+            if then is None or then == there:
                 return effect(side, copies)
             self.cluster.faults.happened(Fault.STALE_TAKEN)
             return then

@@ -3,8 +3,10 @@
 import itertools
 
 import pytest
+from msgspec import msgpack
 
 from tenure.scheduler.cluster import find_or_form
+from tenure.scheduler.context import Context
 from tenure.scheduler.fences import (
     DAY_MS,
     FIRST_DAY_MS,
@@ -17,7 +19,11 @@ from tenure.scheduler.fences import (
     restored_epoch,
 )
 from tenure.scheduler.grid.port import Map
+from tenure.scheduler.host import Host
+from tenure.scheduler.jobtype import Job, JobType
+from tenure.scheduler.journal import Journal
 from tenure.scheduler.keys import HEAD
+from tenure.scheduler.tenure import Tenure
 from tenure.scheduler.wire import Head, decode
 from tests.pure.core.bench import Bench
 
@@ -76,6 +82,40 @@ def test_whatever_the_clock_says_there_is_room_for_restores_and_openings(now_ms:
     for its, at_ms in ((incarnation, now_ms), (incarnation + 1, now_ms), (FIRST_FORM, 2**62)):
         assert 1 <= first_epoch(its, at_ms) < 2**21
     assert 0 <= restored_epoch(now_ms) < 2**21
+
+
+class Fenced(Job):
+    """Tells its token to whoever asks."""
+
+    def on_message(self, ctx: Context, message: int) -> int:
+        return ctx.fence
+
+
+async def tokens_of(bench: Bench, incarnation: int, owners: int) -> list[int]:
+    """Of a job that was restored so often, under one owner after another."""
+
+    def restored(host: Host, journal: Journal) -> Tenure:
+        host.incarnation = incarnation
+        return Tenure(host, journal)
+
+    tokens = []
+    for _ in range(owners):
+        opened = await bench.open(JobType("fenced", Fenced), make=restored)
+        if not tokens:
+            await bench.define("a", "fenced")
+        for _ in range(2):
+            answer = await bench.ask("a", 0)
+            assert answer.ok, answer
+            tokens.append(msgpack.decode(answer.body))
+        await opened.kill()
+    return tokens
+
+
+async def test_turns_have_higher_ones_under_each_owner_and_after_each_restore(bench: Bench) -> None:
+    """Also where a restored partition has had fewer owners than the one before."""
+    before = await tokens_of(bench, 1, owners=3)
+    after = await tokens_of(Bench(bench.nursery), 2, owners=1)
+    assert before + after == sorted(set(before + after))
 
 
 async def test_a_cluster_is_formed_with_the_incarnation_of_its_day(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from contextlib import AbstractAsyncContextManager
 
+import msgspec
 import pytest
 import trio
 
@@ -177,6 +178,101 @@ async def test_the_watermark_only_grows(bench: Bench) -> None:
     assert stored is not None
     assert decode(stored, int) in (7, 9)
     assert await announce(grid, P, 9) == 9
+
+
+async def test_nobody_is_told_a_watermark_that_is_out_of_date(bench: Bench) -> None:
+    """Who begins a lane above it would begin one that is dead."""
+    grid = bench.grid()
+    await announce(grid, P, 7)
+    await rest(2)
+    await announce(grid, P, 9)
+    bench.faults.once(Fault.STALE_TAKEN, map=Map.HEADS)
+    assert await announced(grid, P) is None
+    assert await announced(grid, P) == 9
+
+
+async def test_a_proof_that_was_there_a_moment_ago_proves_nothing(bench: Bench) -> None:
+    """An earlier owner put it there, a client has written its message over it since, and nobody has heard of that."""
+    opened = await opened_for_a_while(bench)
+    await publish_once(bench, 1)
+    await rest(1)
+    lane, n = opened.state.cursors[b"\x01gone123"]
+    key = slot_key(b"\x01gone123", lane, n)
+    opened.tenure.offer_slot = lambda key, value: True  # type: ignore[method-assign]
+    prove, proofs = opened.tenure.forgetting._prove_empty, 0
+
+    async def prove_late(key: bytes) -> bool:
+        nonlocal proofs
+        proofs += 1
+        await bench.grid().set(Map.INBOX, P, key, PROOF)
+        await rest(2)
+        await bench.grid().set(Map.INBOX, P, key, encode(Batch([bench.message("a", 2)])))
+        bench.faults.once(Fault.STALE_TAKEN, map=Map.INBOX)
+        return await prove(key)
+
+    opened.tenure.forgetting._prove_empty = prove_late  # type: ignore[method-assign]
+    await bench.until(lambda: proofs > 0)
+    await rest(3)
+    opened.tenure.forgetting._prove_empty = prove  # type: ignore[method-assign]
+    assert await bench.grid().get(Map.INBOX, P, key) is not None
+    assert opened.state.cursors == {b"\x01gone123": (lane, n)}
+    del opened.tenure.offer_slot
+    await rest(5)
+    assert await seen_by_all(bench) == [1, 2]
+
+
+WAITING = b"\x01waiting"
+
+
+async def two_silent_lanes(bench: Bench, **settings: float) -> tuple[Opened, int]:
+    """One of a client whose next lane waits, as its job is full: when that is put there; and a later one."""
+    await bench.form()
+    await bench.define("a", "counter", wanted="paused")
+    await bench.define("b", "counter")
+    begun = bench.now_ms()
+    await put(bench, WAITING, begun, 0, 1)
+    await put(bench, WAITING, begun, 1, 2)
+    await bench.grid().set(Map.INBOX, P, slot_key(b"\x01gone123", begun + 2, 0), encode(Batch([bench.message("b", 4)])))
+    return await bench.open(COUNTER, lane_lifetime_s=LIFETIME_S, mailbox_messages_max=2, **settings), begun
+
+
+async def test_nobody_is_forgotten_whose_next_lane_is_found_as_others_are(bench: Bench) -> None:
+    """The watermark of the later one would kill that lane."""
+    opened, begun = await two_silent_lanes(bench, hints=False, sweep_s=1e6)
+    await rest(LIFETIME_S + 1)
+    await opened.tenure.forgetting.sweep()
+    # Of an older version, which can't hold back by itself what is for this job.
+    await put(bench, WAITING, begun + 1, 0, 3, after=(begun, 2))
+    await rest(LIFETIME_S + 1)
+    await opened.tenure.forgetting.sweep()
+    await rest(1)
+    assert opened.state.watermark == begun + 2
+    assert opened.state.cursors == {WAITING: (begun, 2)}
+    await bench.define("a", "counter", revision=2)
+    opened.tenure.definitions.sweep_soon()
+    await rest(1)
+    assert seen_by(opened) == [1, 2, 3]
+
+
+def seen_by(opened: Opened) -> list[int]:
+    """What job a has seen, as its record says."""
+    seen: list[int] = msgspec.msgpack.decode(opened.state.jobs["a"].state)["seen"]
+    return seen
+
+
+async def test_a_lane_that_waits_does_not_keep_others_from_being_forgotten(bench: Bench) -> None:
+    opened, begun = await two_silent_lanes(bench, sweep_s=0.5)
+    await put(bench, WAITING, begun + 1, 0, 3, after=(begun, 2))
+    await rest(SILENCE_S)
+    assert opened.state.watermark == begun + 2
+    assert opened.state.cursors == {WAITING: (begun, 2)}
+    async with client(bench, b"\x01later12") as later:
+        await later.publish("b", 5)
+    await rest(SILENCE_S)
+    assert opened.state.cursors == {WAITING: (begun, 2)}
+    await bench.define("a", "counter", revision=2)
+    await rest(SILENCE_S)
+    assert await seen_by_all(bench) == [1, 2, 3]
 
 
 async def test_what_a_client_hears_of_much_too_late_is_not_published_again(bench: Bench) -> None:

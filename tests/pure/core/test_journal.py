@@ -3,12 +3,14 @@
 import pytest
 
 from tenure.scheduler.errors import PartitionLost
+from tenure.scheduler.grid.memory import Fault
 from tenure.scheduler.grid.port import Map
-from tenure.scheduler.imaging import Imaging
+from tenure.scheduler.image import Frozen
+from tenure.scheduler.imaging import Imaging, write_chunks
 from tenure.scheduler.journal import Journal, TenureOver
 from tenure.scheduler.keys import HEAD, chunk_key, journal_key
 from tenure.scheduler.wire import Head, Record, RecordKind, encode
-from tests.pure.core.bench import FORMATION, Bench, P
+from tests.pure.core.bench import FORMATION, Bench, P, rest
 
 RUBBISH = b"\x01\x00\xc1rubbish"
 
@@ -85,6 +87,52 @@ async def test_a_zombie_is_refused_at_its_next_commit_also_when_its_slots_were_c
     third = await bench.opened_journal()
     assert third.state.epoch == 3
     assert third.head.formation == FORMATION
+
+
+async def test_a_zombie_is_refused_also_when_a_later_owner_has_swept(bench: Bench) -> None:
+    """What stands in its next slot is the opening of the owner before, which is neither cleared nor swept."""
+    zombie = await bench.opened_journal()
+    second = await bench.opened_journal()
+    await commit(second)
+    await Imaging(second).write()
+    third = await bench.opened_journal()
+    await commit(third)
+    images = Imaging(third)
+    await images.write()
+    await images.sweep()
+    await rest()
+    assert [slot for slot in range(third.slot) if await bench.record(slot) is not None] == [0, 1, 3]
+    with pytest.raises(TenureOver):
+        await commit(zombie)
+
+
+async def test_a_sweep_leaves_the_image_that_is_being_written_and_takes_those_that_nobody_named(bench: Bench) -> None:
+    zombie = await bench.opened_journal()
+    await write_chunks(zombie, Frozen(zombie.state), zombie.state.epoch, 1)
+    owner = await bench.opened_journal()
+    images, move_head = Imaging(owner), owner.move_head
+
+    async def sweep_before(head: Head) -> bool:
+        await images.sweep()
+        return await move_head(head)
+
+    owner.move_head = sweep_before  # type: ignore[method-assign]
+    await images.write()
+    await rest()
+    assert await bench.keys(Map.IMAGES) == [chunk_key(2, 1, 0)]
+    next_owner = await bench.opened_journal()
+    assert next_owner.head.image == owner.head.image
+
+
+@pytest.mark.parametrize("fault", [Fault.APPLIED_UNKNOWN, Fault.DROPPED_UNKNOWN, Fault.WEAK])
+async def test_an_owner_that_does_not_hear_whether_it_has_moved_the_head_goes_on(bench: Bench, fault: Fault) -> None:
+    owner = await bench.opened_journal()
+    await commit(owner)
+    bench.faults.once(fault, map=Map.HEADS)
+    await Imaging(owner).write()
+    await commit(owner)
+    assert await owner.still_ours()
+    assert (await bench.opened_journal()).head.image == owner.head.image
 
 
 async def half_opened(journal: Journal) -> bool:

@@ -316,6 +316,16 @@ def test_partitions_are_never_below_a_watermark() -> None:
     assert not is_passed(key, {}, 10**15)
 
 
+@pytest.mark.parametrize(("lane", "is_dead"), [(1, True), (2, True), (3, False), (4, False)])
+def test_what_partitions_sent_before_a_restore_is_dead_after_it(lane: int, is_dead: bool) -> None:
+    """Their lanes have the cluster's incarnation; one that is to come may be heard of early."""
+    lanes = InLanes({}, 10**15, incarnation=3)
+    key = slot_key(partition_sender(7), lane, 0)
+    assert lanes.offer(key, encode(Batch([]))) is not is_dead
+    assert is_passed(key, {}, 10**15, incarnation=3) is is_dead
+    assert (lanes.next_slot(partition_sender(7)) is None) is is_dead
+
+
 def test_a_lane_that_begins_leaves_nothing_behind_of_the_one_that_it_closes() -> None:
     lanes = InLanes({}, 100)
     lanes.offer(slot_key(CLIENT, 200, 5), batch(5))

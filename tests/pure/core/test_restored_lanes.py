@@ -15,7 +15,7 @@ from tenure.scheduler.grid.memory import Fault, Faults, FaultyCluster, FaultyGri
 from tenure.scheduler.grid.port import Map
 from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import Job, JobType, Registry
-from tenure.scheduler.keys import slot_key
+from tenure.scheduler.keys import partition_sender, slot_key
 from tenure.scheduler.node import Node
 from tenure.scheduler.snapshots.coordinator import take_snapshot
 from tenure.scheduler.snapshots.restoring import RestoreOptions, restore_snapshot
@@ -77,15 +77,15 @@ class World:
     async def restore(self) -> None:
         await restore_snapshot(self.cluster.connect(), self.store, now_ms, RestoreOptions(replace=True))
 
-    async def until_swept(self) -> None:
-        """Until no slot of the client is left."""
+    async def until_swept(self, sender: bytes = CLIENT) -> None:
+        """Until no slot of this sender is left."""
         grid = self.cluster.connect()
         with trio.fail_after(120):
-            while await self._left(grid):  # noqa: ASYNC110 (only reading shows it)
+            while await self._left(grid, sender):  # noqa: ASYNC110 (only reading shows it)
                 await trio.sleep(1)
 
-    async def _left(self, grid: FaultyGrid) -> bool:
-        return any([entry.key.startswith(CLIENT) async for page in grid.scan(Map.INBOX, 0) for entry in page])
+    async def _left(self, grid: FaultyGrid, sender: bytes) -> bool:
+        return any([entry.key.startswith(sender) async for page in grid.scan(Map.INBOX, 0) for entry in page])
 
 
 async def published(client_publish: object, *args: object) -> str:
@@ -139,6 +139,22 @@ async def test_a_whole_lane_that_lands_after_a_restore_has_no_effect_there() -> 
             await grid.set(Map.INBOX, 0, slot_key(CLIENT, now_ms() + 1440 * MINUTE_MS, n), encode(batch))
         await trio.sleep(30)
         await world.until_swept()
+        async with open_client(grid, registry=REGISTRY, now_ms=now_ms) as client:
+            assert (await client.state("a")).seen == [0]
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_a_partition_sent_before_a_restore_and_lands_after_it_has_no_effect_there() -> None:
+    """One that the restored cluster has not: nobody sends in its lane any more."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        await world.begin()
+        await world.restore()
+        grid, sender = world.cluster.connect(), partition_sender(7)
+        for n in range(3):
+            await grid.set(Map.INBOX, 0, slot_key(sender, 1, n), encode(Batch([Envelope("a", Raw(msgpack.encode(7)))])))
+        await trio.sleep(30)
+        await world.until_swept(sender)
         async with open_client(grid, registry=REGISTRY, now_ms=now_ms) as client:
             assert (await client.state("a")).seen == [0]
         nursery.cancel_scope.cancel()

@@ -47,6 +47,13 @@ class Owner:
         self.slot = self.messages = 0
         self.cursors: dict[bytes, tuple[int, int]] = {}
         """As the owner itself knows them, who has taken one after another what its records have in tables."""
+        self.boxes: dict[str, list[tuple[int, int]]] = {}
+        """So are these: job -> what waits for it, each with its attempts"""
+        self.steps: dict[str, dict[tuple[str, str], bytes]] = {}
+        self.outbox: dict[int, dict[int, bytes]] = {}
+        self.answers: list[int] = []
+        self.topics: dict[str, list[str]] = {}
+        self.dead: list[int] = []
 
     def commit(self) -> bytes:
         """One more record; returns it as it is stored."""
@@ -80,18 +87,37 @@ class Owner:
                 state = dice.randbytes(dice.choice((0, 10, 900)))
                 record.jobs[id] = JobRecord("t", 1, 1, self.slot, Status.RUNNING, state, self.slot, timer)
         record.subscribed = [(dice.choice("xyz"), id, dice.random() < 0.6) for id in record.jobs]
+        for id in record.gone:
+            self.steps.pop(id, None)
+        for topic, id, wanted in record.subscribed:
+            jobs = self.topics.setdefault(topic, [])
+            if wanted and id not in jobs:
+                jobs.append(id)
+            elif not wanted and id in jobs:
+                jobs.remove(id)
 
     def mail(self, record: Record) -> None:
         dice, state = self.dice, self.state
         for id in dice.sample(JOBS, 2):
             record.mailed[id] = [self.message(id) for _ in range(dice.randint(1, 3))]
             whole = [*self.edited(id, record), *record.mailed[id]]
+            attempts = dict(self.boxes.get(id, ()))
             if done := dice.randint(0, len(whole)):
                 record.unmailed[id] = done
             if left := whole[done:]:
                 record.attempted[id] = [dice.randint(0, 3) for _ in range(dice.randint(1, len(left)))]
-                if id in {**state.jobs, **record.jobs} and id not in record.gone:
-                    record.steps.append((id, turn_id(id, 1, left[0]), "step", dice.randbytes(5)))
+                counted = zip(left, record.attempted[id], strict=False)
+                attempts |= {envelope.index: count for envelope, count in counted}
+            self.boxes[id] = [(envelope.index, attempts.get(envelope.index, 0)) for envelope in left]
+            self.end_steps(id, left)
+            if left and id in {**state.jobs, **record.jobs} and id not in record.gone:
+                record.steps.append((id, turn_id(id, 1, left[0]), "step", dice.randbytes(5)))
+                self.steps.setdefault(id, {})[record.steps[-1][1:3]] = record.steps[-1][3]
+
+    def end_steps(self, id: str, left: list[Envelope]) -> None:
+        """Of the turns of what waits no more."""
+        turns = {turn_id(id, 1, envelope) for envelope in left}
+        self.steps[id] = {key: result for key, result in self.steps.get(id, {}).items() if key[0] in turns}
 
     def edited(self, id: str, record: Record) -> list[Envelope]:
         """Its mailbox, as what is put in and taken out leaves it."""
@@ -126,10 +152,15 @@ class Owner:
         for partition in dice.sample(range(4), 2):
             n = state.numbered.get(partition, 0)
             record.outbox += [(partition, n + i, dice.randbytes(20)) for i in range(dice.randint(0, 2))]
+            slots = self.outbox.setdefault(partition, {})
+            slots |= {n: slot for to, n, slot in record.outbox if to == partition}
             if partition in state.outbox:
-                record.arrived[partition] = dice.randint(state.outbox[partition][0][0], n)
+                below = record.arrived[partition] = dice.randint(state.outbox[partition][0][0], n)
+                self.outbox[partition] = {n: slot for n, slot in slots.items() if n >= below}
         record.answers = [(b"\x01client1", Answer(self.slot, dice.random() < 0.5, Raw(b"\x01")))]
         record.answered = [key for key in state.answers if dice.random() < 0.5]
+        over = [n for _, n in record.answered]
+        self.answers = [n for n in (*self.answers, self.slot) if n not in over]
         if record.cursors and dice.random() < 0.5:
             sender = dice.choice(SENDERS)
             lane, n = record.cursors.get(sender, state.cursors.get(sender, (1, 0)))
@@ -141,6 +172,7 @@ class Owner:
         n = self.state.buried_count + 1
         record.buried = [DeadLetter(n, self.message("nobody"), "UnknownJob", "there is none", self.slot)]
         record.exhumed = [n for n in self.state.dead if self.dice.random() < 0.3]
+        self.dead = [n for n in (*self.dead, n) if n not in record.exhumed]
 
 
 def content(state: PartitionState) -> dict[str, Any]:
@@ -154,11 +186,21 @@ def content(state: PartitionState) -> dict[str, Any]:
 
 
 @given(SEEDS, st.integers(1, 40))
-def test_what_is_committed_of_lanes_is_what_the_owner_has_taken(seed: int, records: int) -> None:
-    owner = Owner(Random(seed))
+def test_what_is_committed_is_what_the_owner_has_done(seed: int, records: int) -> None:
+    owner, state = Owner(Random(seed)), PartitionState()
     for _ in range(records):
         owner.commit()
-        assert owner.state.cursors == owner.cursors
+        state = owner.state
+        assert state.cursors == owner.cursors
+        boxes = {job: [(envelope.index, envelope.attempts) for envelope in box] for job, box in state.mail.items()}
+        assert boxes == {job: box for job, box in owner.boxes.items() if box}
+        assert state.steps == {job: steps for job, steps in owner.steps.items() if steps}
+        outbox = {partition: dict(slots) for partition, slots in state.outbox.items()}
+        assert outbox == {partition: slots for partition, slots in owner.outbox.items() if slots}
+        assert [n for _, n in state.answers] == owner.answers
+        subscribers = {topic: list(jobs) for topic, jobs in state.subscribers.items()}
+        assert subscribers == {topic: jobs for topic, jobs in owner.topics.items() if jobs}
+        assert list(state.dead) == owner.dead
 
 
 def test_a_lane_that_begins_in_the_record_that_forgets_the_one_before_is_known() -> None:

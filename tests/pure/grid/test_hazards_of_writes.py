@@ -231,18 +231,22 @@ async def test_a_slow_write_takes_effect_in_time_or_after_its_deadline() -> None
     assert await grid.get(Map.JOURNAL, P, b"too late") == b"v"
 
 
-async def test_put_if_absent_may_be_told_of_what_is_gone() -> None:
+@pytest.mark.parametrize("is_another", [False, True])
+async def test_put_if_absent_may_be_told_of_what_is_gone(is_another: bool) -> None:
     faults = Faults()
     grid = cluster(faults).connect()
     await grid.set(Map.JOURNAL, P, b"k", b"gone")
-    await grid.delete(Map.JOURNAL, P, b"k")
+    if is_another:
+        await grid.set(Map.JOURNAL, P, b"k", b"another")
+    else:
+        await grid.delete(Map.JOURNAL, P, b"k")
     faults.once(Fault.STALE_TAKEN)
     assert await grid.put_if_absent(Map.JOURNAL, P, b"k", b"v") == b"gone"
     assert not await grid.replace_if_same(Map.JOURNAL, P, b"k", b"gone", b"gone")
     assert faults.counts == {Fault.STALE_TAKEN: 1}
     faults.once(Fault.STALE_TAKEN)
     await trio.sleep(faults.stale_s + 0.1)
-    assert await grid.put_if_absent(Map.JOURNAL, P, b"k", b"v") is None
+    assert await grid.put_if_absent(Map.JOURNAL, P, b"k", b"v") == (b"another" if is_another else None)
 
 
 async def test_a_discard_may_be_forgotten() -> None:
