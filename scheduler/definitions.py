@@ -51,6 +51,8 @@ class Definitions:
         """Jobs whose definition is being proved, as what was seen differs from their record."""
         self._looked_up: dict[str, Definition] = {}
         """Seen, and being proved: jobs that are about to be created."""
+        self._overtaking: dict[str, Definition] = {}
+        """Seen or proved since a look-up of the same job began: what that proves may be older."""
         self._postponed: list[Envelope] = []
         """Questions about all jobs that wait for those."""
         self._after_removal: dict[str, Definition] = {}
@@ -85,6 +87,7 @@ class Definitions:
         proved = await self._prove_stored(id, seen, creating=True)
         if proved is None:
             self._looked_up.pop(id, None)
+            self._overtaking.pop(id, None)
             self.tenure.lives.of(id).loading = False
         else:
             self._current.append((id, proved[0]))
@@ -189,6 +192,7 @@ class Definitions:
                     self._bury(live, definition)
                 else:
                     self._create(live, definition)
+                self._go_on_with(id, definition.revision)
             self._current[:0] = current
         if self._seen or self._current:
             self.tenure.wake()
@@ -236,8 +240,10 @@ class Definitions:
         elif live is not None and live.exists():
             if _differs(live, definition) or _contradicts(live, definition):
                 self._prove_soon(id, value)
-        elif live is not None and definition.wanted != "removed":
-            self._create_soon(live, definition, value)
+        elif live is not None:
+            self._overtake(live, definition)
+            if definition.wanted != "removed":
+                self._create_soon(live, definition, value)
 
     def _reconcile_proved(self, id: str, definition: Definition, revision: int) -> None:
         live = self.tenure.lives.of(id)
@@ -245,13 +251,27 @@ class Definitions:
             if live.revision == revision and _contradicts(live, definition):
                 live.revision = definition.revision  # what it had reached was lost with a member: older versions did so
             self._update(live, definition)
-        elif definition.wanted != "removed":
-            self._create_soon(live, definition, None)  # proved while there was a job
+        else:
+            self._overtake(live, definition)
+            if definition.wanted != "removed":
+                self._create_soon(live, definition, None)  # proved while there was a job
         self.tenure.lives.ready(live)  # to be forgotten
 
     def _create_soon(self, live: Live, definition: Definition, value: bytes | None) -> None:
         self._looked_up[live.id] = definition
         self.look_up(live, value)
+
+    def _overtake(self, live: Live, definition: Definition) -> None:
+        """If the job is being looked up, this is for later."""
+        before = self._overtaking.get(live.id)
+        if live.loading and (before is None or before.revision < definition.revision):
+            self._overtaking[live.id] = definition
+
+    def _go_on_with(self, id: str, revision: int) -> None:
+        """A look-up has come to its end, which proved this revision: what was seen meanwhile may be newer."""
+        definition = self._overtaking.pop(id, None)
+        if definition is not None and definition.revision > revision and id not in self._seen:
+            self._seen[id] = definition, None
 
     def _update(self, live: Live, definition: Definition) -> None:
         """`definition` is proved."""

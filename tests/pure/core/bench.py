@@ -176,11 +176,15 @@ class Bench:
         """An envelope."""
         return Envelope(to, Raw(msgspec.msgpack.encode(body)), **fields)
 
-    async def send(self, *envelopes: Envelope) -> bytes:
-        """One slot, next in the client's lane; returns its key."""
-        key = slot_key(CLIENT, self.lane, self._sent)
-        await self.grid().set(Map.INBOX, P, key, encode(Batch(list(envelopes))))
+    def slot(self, *envelopes: Envelope) -> tuple[bytes, bytes]:
+        """One slot, next in the client's lane."""
         self._sent += 1
+        return slot_key(CLIENT, self.lane, self._sent - 1), encode(Batch(list(envelopes)))
+
+    async def send(self, *envelopes: Envelope) -> bytes:
+        """One slot; returns its key."""
+        key, value = self.slot(*envelopes)
+        await self.grid().set(Map.INBOX, P, key, value)
         return key
 
     async def publish(self, to: str, *bodies: Any, **fields: Any) -> None:

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 import trio
 
-from tenure.scheduler.activities_wire import ActivityEvent
+from tenure.scheduler.activities_wire import ActivityEvent, Report
 from tenure.scheduler.context import Context
+from tenure.scheduler.errors import NotDone
 from tenure.scheduler.jobtype import Job, JobType, Retry
 from tenure.scheduler.wire import Kind
 from tests.pure.core.activities_bench import JOB, TYPES, Machines, committed
@@ -36,6 +37,30 @@ async def test_an_activity_is_launched_after_its_commit_and_its_result_is_an_eve
     assert await machines.ask() == {"load": "succeeded"}
     (shown,) = await machines.described()
     assert (shown["status"], shown["result"], shown["place"]) == ("succeeded", {"rows": 3}, "one")
+
+
+async def test_an_attempt_that_ends_before_it_was_admitted_is_followed_by_the_next(machines: Machines) -> None:
+    opened = await machines.begin()
+    send = machines.one.send
+
+    async def unheard(job: str, report: Report) -> str:
+        await trio.sleep(1)
+        raise NotDone("nobody answered")
+
+    machines.one.send = unheard
+    await machines.ask(start="load")
+    await rest(5)
+    (first,) = machines.one.runs.values()
+    assert committed(opened)[0].status == "wanted"
+    machines.one.send = send
+    first.die()
+    with trio.fail_after(100):
+        second = await machines.one.launched()
+    assert (second.run.attempt, committed(opened)[0].attempt) == (2, 2)
+    second.succeed(3)
+    await rest()
+    heard = await machines.heard()
+    assert [(event["attempt"], event["status"]) for event in heard] == [(2, "succeeded")]
 
 
 async def test_a_turn_that_fails_starts_nothing(machines: Machines) -> None:

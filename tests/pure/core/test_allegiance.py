@@ -99,6 +99,27 @@ async def test_what_was_read_of_members_that_are_gone_holds_no_more() -> None:
             await client.publish("job", 2)
 
 
+async def test_an_acknowledgement_that_comes_too_late_to_be_of_the_cluster_that_was_known_does_not_count() -> None:
+    """The message was stored; but before its publisher heard of that, the cluster was replaced."""
+    cluster = MemoryCluster(partitions=PARTITIONS)
+    grid = cluster.connect()
+    await find_or_form(grid, "f")
+    async with client_of(cluster) as client:
+        await client.publish("job", 1)
+        store = client.grid.set
+
+        async def store_and_wait(map: Map, partition: int, key: bytes, value: bytes) -> None:
+            await store(map, partition, key, value)
+            client.grid.set = store  # type: ignore[method-assign]
+            await grid.set(Map.NODES, 0, MARKER, encode(Cluster("another", 1, PARTITIONS, True)))
+            await trio.sleep(CLUSTER_KNOWN_S)
+
+        client.grid.set = store_and_wait  # type: ignore[method-assign]
+        with pytest.raises(ClusterReplaced) as caught:
+            await client.publish("job", 2)
+        assert caught.value.unstored == [("job", 2)]
+
+
 async def restart_all(cluster: MemoryCluster) -> None:
     """All members end, and one comes that holds nothing."""
     for member in list(cluster.members):

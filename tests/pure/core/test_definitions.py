@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -16,7 +17,7 @@ from tenure.scheduler.grid.memory import Fault
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.jobtype import Job, JobType, Registry
 from tenure.scheduler.wire import Definition, Status, decode, encode
-from tests.pure.core.bench import FORMATION, Bench, P, rest
+from tests.pure.core.bench import FORMATION, Bench, Opened, P, rest
 
 
 class Account(Job):
@@ -147,6 +148,63 @@ async def test_an_owner_that_can_not_prove_a_change_does_not_say_that_it_is_made
     bench.faults.end()
     await rest(5)
     assert opened.state.jobs["a"].status == Status.PAUSED
+
+
+def prove_slowly(opened: Opened) -> None:
+    """The first look-up of a definition hears of what it has proved 10 s later."""
+    grid = opened.tenure.host.grid
+    prove, proofs = grid.replace_if_same, 0
+
+    async def slow_at_first(map: Map, partition: int, key: bytes, old: bytes, new: bytes) -> bool:
+        nonlocal proofs
+        proofs += map is Map.JOBS
+        is_first = map is Map.JOBS and proofs == 1
+        found = await prove(map, partition, key, old, new)
+        if is_first:
+            await trio.sleep(10)
+        return found
+
+    grid.replace_if_same = slow_at_first  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("wanted", ["paused", "removed"])
+async def test_nobody_is_told_that_a_change_is_made_while_its_job_is_about_to_be(bench: Bench, wanted: str) -> None:
+    """What the job is made of was proved, and is changed before its owner has heard that."""
+    opened = await bench.open(ACCOUNT, definitions_sweep_s=1000)
+    prove_slowly(opened)
+    await bench.define("a", "account")
+    await rest(1)
+    await bench.define("a", "account", revision=2, wanted=wanted)
+    assert (await bench.command("reconcile", "a", revision=2)).ok
+    await bench.publish("a", 5)
+    await rest(5)
+    if wanted == "paused":
+        assert (await bench.state_of("a"))["total"] == 0
+        assert opened.state.jobs["a"].status == Status.PAUSED
+    else:
+        assert opened.state.jobs == {}
+        assert [letter.reason for letter in opened.state.dead.values()] == ["JobRemoved"]
+
+
+async def test_a_job_that_is_scheduled_while_its_id_is_looked_up_starts_at_once(bench: Bench) -> None:
+    """Somebody has sent to it before, and its owner is about to hear that there was none."""
+    opened = await bench.open(ACCOUNT, definitions_sweep_s=1000)
+    grid, put = opened.tenure.host.grid, opened.tenure.host.grid.put_if_absent
+
+    async def slow(map: Map, *arguments: Any) -> bytes | None:
+        found = await put(map, *arguments)
+        if map is Map.JOBS:
+            await trio.sleep(10)
+        return found
+
+    grid.put_if_absent = slow  # type: ignore[method-assign]
+    await bench.publish("a", 5)
+    await rest(5)
+    there, _ = await definition_of(bench, "a")
+    await bench.define("a", "account", revision=there.revision + 1)
+    await rest(10)
+    assert opened.state.jobs["a"].turns == 1
+    assert [letter.reason for letter in opened.state.dead.values()] == ["UnknownJob"]
 
 
 async def test_a_job_that_reads_absent_is_no_unknown_job(bench: Bench) -> None:

@@ -7,7 +7,10 @@ import pytest
 import trio
 
 from tenure.scheduler.context import Context
+from tenure.scheduler.grid.memory import Fault
+from tenure.scheduler.grid.port import Map
 from tenure.scheduler.jobtype import Job, JobType, Retry
+from tenure.scheduler.wire import Status
 from tests.pure.core.bench import Bench, Opened, rest
 
 RETRY = Retry(attempts_max=3, first_delay_s=20.0, delay_max_s=20.0)
@@ -53,6 +56,24 @@ async def test_a_job_that_is_removed_while_it_asks_for_its_own_end_goes(bench: B
     await bench.define("a", "finisher", revision=2, wanted="removed")
     await rest(60)
     assert await is_gone(bench, opened, 2)
+    assert stops == ["stopped"]
+
+
+async def test_who_asked_for_its_own_end_gets_it_from_the_next_owner(bench: Bench) -> None:
+    """The first one was gone before the definition said so."""
+    stops.clear()
+    first = await bench.open(FINISHER)
+    await bench.define("a", "finisher")
+    await bench.publish("a", 10.0)
+    await rest(5)
+    bench.faults.once(Fault.DROPPED_UNKNOWN, map=Map.JOBS, times=10_000)
+    await rest(30)
+    assert first.state.jobs["a"].status == Status.FINISHING
+    await first.kill()
+    bench.faults.end()
+    second = await bench.open(FINISHER)
+    await rest(60)
+    assert "a" not in second.state.jobs
     assert stops == ["stopped"]
 
 
@@ -184,3 +205,23 @@ async def test_timers_of_the_generation_before_do_not_ring_and_its_messages_are_
     await first.kill()
     await bench.open(TIMED)
     assert (await bench.state_of("a"))["log"] == ["started", 5]
+
+
+async def test_ids_that_were_done_in_the_record_of_its_end_mean_nothing_to_the_next(bench: Bench) -> None:
+    opened = await bench.open(TIMED)
+    await bench.define("a", "timed")
+    await bench.publish("a", 2)  # takes its time: what comes meanwhile is done at once, with the end
+    await bench.publish("a", 3, id="order-17")
+    await rest(1)
+    await bench.define("a", "timed", revision=2, wanted="removed")
+    await rest(1)
+    begun = opened.state.next_slot
+    await rest(20)
+    records = [await bench.record(slot) for slot in range(begun, opened.state.next_slot)]
+    (last,) = [record for record in records if record is not None and record.gone]
+    assert last.unmailed == {"a": 3}
+    assert opened.state.remembered == {}
+    await bench.define("a", "timed", revision=3, generation=2)
+    await bench.publish("a", 4, id="order-17")
+    await rest(1)
+    assert (await bench.state_of("a"))["log"] == ["started", 4]

@@ -53,6 +53,17 @@ async def test_who_publishes_without_ids_does_not_wait(bench: Bench) -> None:
     assert (await bench.state_of("a"))["n"] == 5
 
 
+async def test_an_id_counts_for_as_long_as_was_promised_and_no_longer(bench: Bench) -> None:
+    """Also where nobody has come to forget it yet."""
+    opened = await bench.open(COUNTER, sweep_s=1e6)
+    await bench.define("a", "counter")
+    for wait_s in (29.5, 1.0, 29.0):
+        await bench.publish("a", 0, id="order-17")
+        await rest(wait_s)
+    assert opened.state.remembered_count == 1
+    assert (await bench.state_of("a"))["n"] == 2
+
+
 async def test_a_new_owner_counts_what_is_remembered(bench: Bench) -> None:
     first = await bench.open(COUNTER)
     await bench.define("a", "counter")

@@ -17,6 +17,7 @@ from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import Job, JobType, Registry
 from tenure.scheduler.keys import partition_sender, slot_key
 from tenure.scheduler.node import Node
+from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.snapshots.coordinator import take_snapshot
 from tenure.scheduler.snapshots.restoring import RestoreOptions, restore_snapshot
 from tenure.scheduler.snapshots.stores import MEMORIES, Memory
@@ -46,9 +47,11 @@ def now_ms() -> int:
 class World:
     """Nodes on a faulty grid, and a snapshot with one job."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, nursery: trio.Nursery, **settings: int) -> None:
+        self.settings = NodeSettings(**settings)
         self.nursery, self.faults, self.ended = nursery, Faults(), list[str]()
         self.grids: dict[str, FaultyGrid] = {}
+        self.living: list[trio.CancelScope] = []
         self.cluster = FaultyCluster(faults=self.faults, partitions=1, members=2)
         self.store = MEMORIES["memory:restored-lanes"] = Memory()
 
@@ -61,18 +64,37 @@ class World:
             await client.defining.schedule("counter", "a", {})
             await client.publish("a", 0)
             await trio.sleep(1)
+        await self.save()
+
+    async def save(self) -> None:
         await take_snapshot(self.cluster.connect(), "memory:restored-lanes", self.store, now_ms)
 
     async def node(self, name: str) -> None:
         grid = self.grids[name] = self.cluster.connect()
         found = await find(grid)
         assert found is not None
-        host = Host(grid, name, REGISTRY, now_ms, found.formation, found.incarnation, random=Random(name))
+        host = Host(
+            grid,
+            name,
+            REGISTRY,
+            now_ms,
+            found.formation,
+            found.incarnation,
+            settings=self.settings,
+            random=Random(name),
+        )
         host.report = lambda text: None
         try:
-            await Node(host, listening, name=name).run()
+            with trio.CancelScope() as scope:
+                self.living.append(scope)
+                await Node(host, listening, name=name).run()
         finally:
             self.ended.append(name)
+
+    def kill(self) -> None:
+        """All nodes."""
+        for scope in self.living:
+            scope.cancel()
 
     async def restore(self) -> None:
         await restore_snapshot(self.cluster.connect(), self.store, now_ms, RestoreOptions(replace=True))
@@ -141,6 +163,45 @@ async def test_a_whole_lane_that_lands_after_a_restore_has_no_effect_there() -> 
         await world.until_swept()
         async with open_client(grid, registry=REGISTRY, now_ms=now_ms) as client:
             assert (await client.state("a")).seen == [0]
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_was_stored_before_a_restore_is_gone_after_it() -> None:
+    """Also what a client of an older version wrote, which does not say in what cluster it did; nobody had taken it."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        await world.begin()
+        world.kill()
+        grid = world.cluster.connect()
+        slot = slot_key(CLIENT, now_ms() + 1440 * MINUTE_MS, 0)  # its clock is a day ahead
+        await grid.set(Map.INBOX, 0, slot, encode(Batch([Envelope("a", Raw(msgpack.encode(7)))])))
+        await world.restore()
+        nursery.start_soon(world.node, "node-2")
+        async with open_client(grid, registry=REGISTRY, now_ms=now_ms) as client:
+            with trio.fail_after(60):
+                assert (await client.state("a")).seen == [0]
+            await trio.sleep(10)
+            assert (await client.state("a")).seen == [0]
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_was_stored_for_a_job_that_is_full_is_in_a_snapshot() -> None:
+    """It waits in the inbox, and what comes behind a gap in its lane was not acknowledged."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, mailbox_messages_max=2)
+        await world.begin()
+        grid, lane = world.cluster.connect(), now_ms()
+        async with open_client(grid, registry=REGISTRY, now_ms=now_ms) as client:
+            await client.defining.want("a", "paused")
+            for n in (0, 1, 2, 3, 5):  # of an older version, which can't hold back what is for this job
+                batch = Batch([Envelope("a", Raw(msgpack.encode(n + 1)))])
+                await grid.set(Map.INBOX, 0, slot_key(CLIENT, lane, n), encode(batch))
+            await trio.sleep(5)
+            assert await world._left(grid, CLIENT), "they are not taken"
+            await world.save()
+            await world.restore()
+            await client.defining.want("a", "running")
+            assert (await client.state("a")).seen == [0, 1, 2, 3, 4]
         nursery.cancel_scope.cancel()
 
 

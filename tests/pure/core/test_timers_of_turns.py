@@ -7,6 +7,7 @@ import trio
 
 from tenure.scheduler.context import Context
 from tenure.scheduler.jobtype import Job, JobType, Retry
+from tenure.scheduler.wire import Kind
 from tests.pure.core.bench import Bench, rest
 
 CRON = "* * * * *"
@@ -104,3 +105,50 @@ async def test_what_has_rung_by_one_clock_does_not_ring_again_by_one_that_is_beh
     assert len((await bench.state_of("a"))["rings"]) == 1
     await rest(3600)
     assert len((await bench.state_of("a"))["rings"]) == 2
+
+
+class Ringing(Job):
+    rings: list[str] = []
+
+    def on_start(self, ctx: Context) -> None:
+        ctx.cron(CRON)
+        ctx.wake_in(90)
+
+    def on_message(self, ctx: Context, message: int) -> None:
+        FAILED.append(message)
+        if len(FAILED) == 1:
+            raise ValueError("not this time")
+
+    def on_timeout(self, ctx: Context) -> None:
+        self.rings.append(ctx.event)
+
+    def on_cron(self, ctx: Context) -> None:
+        self.rings.append(ctx.event)
+
+
+FAILED: list[int] = []
+
+
+@pytest.mark.parametrize("is_paused", [True, False])
+@pytest.mark.parametrize(("misfire", "fired"), [("skip", 0), ("run_once", 1), ("catch_up", 20)])
+async def test_what_comes_due_while_a_job_is_stopped_is_for_its_policy(
+    bench: Bench, misfire: str, fired: int, is_paused: bool
+) -> None:
+    """Paused, or failed: nothing rings into its mailbox meanwhile, and what it has missed is dealt with at once."""
+    FAILED.clear()
+    opened = await bench.open(JobType("ringing", Ringing, misfire=misfire, retry=Retry(attempts_max=1)))
+    await bench.define("a", "ringing")
+    await rest(75)  # one full minute, and 45 s of the next
+    if is_paused:
+        await bench.define("a", "ringing", revision=2, wanted="paused")
+    else:
+        await bench.publish("a", 1)
+    await rest(1200)
+    assert [envelope.kind for envelope in opened.state.mail.get("a", ())] == [Kind.MESSAGE] * (not is_paused)
+    await bench.define("a", "ringing", revision=3)
+    await rest(1)
+    rings = (await bench.state_of("a"))["rings"]
+    assert rings.count("cron") == 1 + fired
+    assert rings.count("timeout") == min(1, fired)
+    await rest(60)
+    assert (await bench.state_of("a"))["rings"] == [*rings, "cron"]
