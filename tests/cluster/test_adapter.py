@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -369,6 +370,39 @@ async def test_a_lost_partition_is_told() -> None:
             lose.kill()
             await until(lambda: OwnershipEvent.PARTITION_LOST in events)
             assert keep.running
+    finally:
+        cluster.kill()
+
+
+async def test_who_hears_from_a_member_that_is_cut_off_from_the_others_goes_over_to_them() -> None:
+    """From the members alone: clients reach all. What it then says of them is put into its mouth here."""
+    cluster = Cluster(replace(SETTINGS, cluster_name="sides", member_count=3), 3)
+    heard: list[EntryEvent] = []
+    events: list[OwnershipEvent] = []
+    try:
+        await cluster.start()
+        cluster.ports = cluster.ports[:1]  # the one that a client was given is the one that tells it of the others
+        async with (
+            cluster.connect() as grid,
+            grid.watch_ownership(events.append),
+            grid.listen(Map.INBOX, heard.extend),
+        ):
+            await until(lambda: len(grid.ownership().members) == 3 and len(grid._client.connections) == 3)
+            await trio.sleep(2.5)  # it has seen where they are
+            view: Any = grid._client._cluster_view_listener
+            teller = view._listener_added_connection
+            alone = [
+                member for member in grid._client.cluster_service.get_members() if member.uuid == teller.remote_uuid
+            ]
+            view._cluster_service.handle_members_view_event(10**6, alone)
+            await until(lambda: len(grid.ownership().members) == 1)
+            await until(lambda: len(grid.ownership().members) == 3)
+            await until(lambda: OwnershipEvent.RECONNECTED in events)
+            assert view._listener_added_connection.remote_uuid != teller.remote_uuid
+            heard.clear()
+            for partition in range(0, 271, 10):
+                await _known(partial(grid.set, Map.INBOX, partition, b"key", b"value"))
+            await until(lambda: heard)
     finally:
         cluster.kill()
 

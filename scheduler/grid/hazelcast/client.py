@@ -13,6 +13,7 @@ from typing import Any
 from hazelcast import HazelcastClient
 from hazelcast.config import Config, ReconnectMode
 from hazelcast.connection import Connection
+from hazelcast.core import Address
 from hazelcast.errors import (
     AuthenticationError,
     ClientNotAllowedInClusterError,
@@ -20,6 +21,7 @@ from hazelcast.errors import (
     TargetDisconnectedError,
 )
 
+from tenure.scheduler.grid.hazelcast.addresses import Addresses
 from tenure.scheduler.grid.hazelcast.reactor import Serials, quicken
 from tenure.scheduler.grid.hazelcast.settings import HazelcastSettings
 from tenure.scheduler.grid.hazelcast.steady import keep_steady
@@ -40,6 +42,7 @@ class TenureClient(HazelcastClient):
         """Why the last try of each address failed."""
         self._on_change = on_change
         self._first_seen: dict[int, float] = {}
+        self._addresses = Addresses(settings.addresses)
         keep_steady()
         super().__init__(_config(settings))
 
@@ -48,15 +51,25 @@ class TenureClient(HazelcastClient):
         view._partition_service = _Partitions(view._partition_service, self._on_change)
         view._cluster_service = _Members(view._cluster_service, self._members_changed)
         setattr(self._connection_manager, "_connect", self._connect)  # noqa: B010  # a method of one object
+        self._connection_manager._address_provider = self._addresses
+        handler_of: Any = view._handler
+        setattr(view, "_handler", lambda connection: _News(connection, handler_of(connection)))  # noqa: B010  # likewise
         self._connection_manager.add_listener(
-            lambda connection: self._on_change("connection", connection),
-            lambda connection: self._on_change("connection", connection),
+            lambda connection: self._on_change("connection", connection), self._closed
         )
         self.lifecycle_service.add_listener(lambda state: self._on_change("lifecycle", state))
         quicken(self._reactor)
         self._invocation_service._next_correlation_id = Serials()  # type: ignore[assignment]
         self._reactor.add_timer(_WATCH_PERIOD_S, self._watch)
         super()._start()  # type: ignore[no-untyped-call]  # the client is half typed
+
+    def _closed(self, connection: Any) -> None:
+        # The client would keep who hears from it, and so the connection, for each that was ever lost.
+        handlers = self._listener_service._event_handlers
+        for number, handler in list(handlers.items()):
+            if isinstance(handler, _News) and handler.connection is connection:
+                handlers.pop(number, None)
+        self._on_change("connection", connection)
 
     def _members_changed(self, version: int) -> None:
         # The client would do this, once a second. (Both at once is harmless: one of two connections is closed.)
@@ -96,9 +109,26 @@ class TenureClient(HazelcastClient):
 
     def shut_out(self) -> bool:
         """Whether every address was tried, and each said that we don't belong there."""
-        return len(self.failures) >= len(self.settings.addresses) and all(
-            "cluster name" in why for why in self.failures.values()
-        )
+        failures = list(self.failures.values())  # another thread adds to them
+        return len(failures) >= self._addresses.count and all("cluster name" in why for why in failures)
+
+    def turn_to(self, host: str, port: int) -> bool:
+        """Have the news of members from the one at this address, and leave those that are known now. False: it is one
+        of these, or did not let us in. Blocks for as long as that takes."""
+        manager: Any = self._connection_manager
+        try:
+            connection = self._connect(Address(host, port), manager._get_or_connect_to_address)
+        except (ClientNotAllowedInClusterError, InvalidConfigurationError):
+            return False
+        known = {member.uuid for member in self.cluster_service.get_members()}
+        if connection is None or connection.remote_uuid in known:
+            return False
+        left = [other for uuid, other in self.connections.items() if uuid in known]
+        teller = self._cluster_view_listener._listener_added_connection
+        # Last the one that has told us so far: by then there is but the new one to ask.
+        for other in sorted(left, key=lambda other: other is teller):
+            other.close_connection("its member sees too few others", None)
+        return True
 
     def _connect(self, target: Any, connect: Callable[[Any], Any]) -> Any:
         """As the client's own; but it keeps the reason instead of logging a page about it."""
@@ -131,6 +161,16 @@ class TenureClient(HazelcastClient):
 
 _NO_ANSWER = "no connection came about (is the address right, and does a network lead there?)"
 _FROZEN = "it accepts connections but does not answer"
+
+
+class _News:
+    """Hears what one connection tells of members and partitions."""
+
+    def __init__(self, connection: Any, hear: Callable[[Any], None]) -> None:
+        self.connection, self._hear = connection, hear
+
+    def __call__(self, message: Any) -> None:
+        self._hear(message)
 
 
 class _Partitions:

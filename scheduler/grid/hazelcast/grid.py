@@ -18,6 +18,7 @@ from tenure.scheduler.grid.hazelcast.members_told import MemberTold, decode_stat
 from tenure.scheduler.grid.hazelcast.ownership import OwnershipKeeper
 from tenure.scheduler.grid.hazelcast.reading import Reading
 from tenure.scheduler.grid.hazelcast.settings import CannotConnect, HazelcastSettings, map_name
+from tenure.scheduler.grid.hazelcast.sides import Sides
 from tenure.scheduler.grid.hazelcast.subscriptions import EntrySubscription, LostPartitions, Subscriptions
 from tenure.scheduler.grid.hazelcast.writing import Writing
 from tenure.scheduler.grid.port import Entry, EntryEvent, Grid, GridError, Map, Ownership, OwnershipEvent
@@ -107,6 +108,7 @@ class HazelcastGrid(Grid):
         self._owes_reconnected = False
         self._writing = Writing()
         self._reading = Reading(handover, self._writing)
+        self._sides = Sides(client, settings)
         self._discards = Discards(self._caller, self._requests, settings, client.connection_of)
 
     @property
@@ -138,6 +140,7 @@ class HazelcastGrid(Grid):
                 nursery.start_soon(grid._caller.watch_deadlines)
                 nursery.start_soon(grid._tend)
                 nursery.start_soon(grid._discards.run)
+                nursery.start_soon(grid._sides.run)
                 try:
                     await grid._connected()
                     async with grid._subscriptions.open(LostPartitions(grid._caller, grid._partition_lost)):

@@ -194,6 +194,7 @@ class _Connection(AsyncoreConnection):
 
     def close(self) -> None:
         self._write_queue: Queue = deque()  # nobody will send it, and who remembers this connection need not keep it
+        self.del_channel()  # first: the reactor would log hundreds of times that what is shut down here is at its end
         # Whoever waits on a descriptor of his own is woken; that the socket is closed he would not notice.
         try:
             cast(Any, self.socket).shutdown(socket.SHUT_RDWR)

@@ -45,7 +45,8 @@ class HazelcastSettings:
 
     heartbeat_s: float = 8.0
     """How long a silent member is waited for. Shorter, and a busy member is taken for a dead one. Longer than members
-    wait for each other, and a client that has its news from a frozen one stays with it, alone, until it has merged."""
+    wait for each other, and a client that has its news from a frozen one is alone with it once that goes on, until it
+    has found another (see `sides`)."""
 
     retry_pause_s: float = 0.05
     """Between the client's own tries of a call that was certainly not run (a partition on the move, for one)."""

@@ -7,7 +7,7 @@ import trio
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import TenureError
 from tenure.scheduler.grid.port import GridError
-from tenure.scheduler.nodes_seen import live_nodes
+from tenure.scheduler.nodes_seen import live_nodes, patiently
 
 __all__ = ["look_at_partitions"]
 
@@ -16,7 +16,7 @@ async def look_at_partitions(client: GridClient, *, timeout_s: float) -> list[di
     """A row for each partition, with its `state`: open, lost, parked or silent.
 
     Parked: its node can't read what is in it, or met an error there that nobody expected; `error` says which."""
-    nodes = await live_nodes(client.grid)
+    nodes = await patiently(live_nodes, client.grid)
     lost = {partition: node.id for node in nodes for partition in node.lost}
     unfit = {partition: node.id for node in nodes for partition in node.unfit}
     stopped = {partition: (node.id, why) for node in nodes for partition, why in node.parked.items()}

@@ -201,6 +201,22 @@ def test_what_nobody_waits_for_any_more_is_not_sent_unless_it_has_begun(line: Li
     assert messages[1].get_correlation_id() == number, "by which the client knows it"
 
 
+def test_a_connection_is_nothing_to_look_at_before_it_is_shut_down(line: Line) -> None:
+    """The reactor logged hundreds of times that it was at its end, until it was gone."""
+    shut: list[bool] = []
+
+    class Socket:
+        def shutdown(self, _how: int) -> None:
+            shut.append(1 in line.connection._map)
+
+        def close(self) -> None:
+            shut.append(1 in line.connection._map)
+
+    line.connection.__dict__.update(socket=Socket(), _fileno=1, _map={1: line.connection})
+    line.connection.close()
+    assert shut == [False, False]
+
+
 def test_a_connection_that_is_closed_keeps_nothing_that_was_to_be_sent(line: Line) -> None:
     line.connection._write(bytes(2**24))
     line.connection.flush()
