@@ -15,6 +15,7 @@ from tenure.scheduler.snapshots.form import Manifest
 from tenure.scheduler.snapshots.restoring import RestoreOptions, restore_snapshot
 from tenure.scheduler.snapshots.schedule import JOB_TYPE, job_of
 from tenure.scheduler.snapshots.stores import open_store
+from tenure.scheduler.wire import SECONDS_MAX
 
 if TYPE_CHECKING:
     from tenure.scheduler.client import GridClient
@@ -50,8 +51,8 @@ async def schedule_snapshots(
     deadline_s: float | None = None,
 ) -> str:
     """See `Client.schedule_snapshots`."""
-    if not every_s > 0:
-        raise Mistake(f"snapshots are taken every so many seconds, not {every_s!r}")
+    if not 0 < every_s <= SECONDS_MAX:
+        raise Mistake(f"snapshots are taken every so many seconds, up to a hundred years of them, not {every_s!r}")
     open_store(url)
     id = job_of(url)
     wish = {"every_s": every_s, "keep": _checked(keep)}

@@ -38,6 +38,12 @@ def test_a_limit_may_be_as_large_as_anybody_likes(sleepers: Shell) -> None:
     assert len(sleepers.out.splitlines()) == 4
 
 
+def test_snapshots_are_not_taken_every_so_many_ages(shell: Shell) -> None:
+    """Their job would take one after the other: the time to wait would be refused after each."""
+    shell("snapshot", "/nowhere", "--every", "99999999999d", code=Exit.USAGE)
+    assert "up to a hundred years" in shell.err
+
+
 def test_snapshots_have_a_place(shell: Shell) -> None:
     """An unset variable is not meant to be this directory."""
     for words in (("snapshot", ""), ("snapshots", "list", " "), ("restore", "")):

@@ -114,3 +114,10 @@ def test_strict_refuses_what_nobody_would_get(shell: Shell, given: Given) -> Non
     (told,) = shell("publish", "--strict", "--json", code=Exit.FAILED)
     assert told == {"stored": 2, "rejected": [{"line": 2, "why": "there is no job 'b'"}], "unknown": []}
     shell("publish", "news", "1", "--strict", "--topic", code=Exit.USAGE)
+
+
+def test_a_line_that_is_longer_than_any_message_is_rejected_by_itself(shell: Shell, given: Given) -> None:
+    given(GOOD, b'"' + b"x" * cli_lines.LINE_BYTES_MAX + b'"', GOOD)
+    shell("publish", code=Exit.FAILED)
+    assert "line 2: longer than 16,777,216 bytes" in shell.err
+    assert "2 messages stored, 1 lines rejected." in shell.err

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from tenure.cli.connection import connected
 from tenure.cli.ends import Exit, Usage
-from tenure.cli.lines import LineReader
+from tenure.cli.lines import LINE_BYTES_MAX, LineReader
 from tenure.cli.one import no_constant, parse_json
 from tenure.cli.options import USUAL_CONNECTION, Connection
 from tenure.cli.show import print_json, say
@@ -244,6 +244,9 @@ async def _known(client: "GridClient", lines: list[Line], outcome: Outcome) -> l
 def _parsed(number: int, text: bytes, to: str | None, outcome: Outcome) -> Line | None:
     """The message of a line, or None: the line is empty, or rejected."""
     if not text.strip():
+        return None
+    if len(text) > LINE_BYTES_MAX:
+        outcome.reject([number], f"longer than {LINE_BYTES_MAX:,} bytes")
         return None
     try:
         return parse_line(number, text.decode(), to)

@@ -59,6 +59,27 @@ def test_input_of_any_length_goes_in_bounded_pieces(tmp_path: Path) -> None:
     assert [number for chunk in chunks for number, _ in chunk] == list(range(1, 2 * CHUNK_LINES + 2))
 
 
+def test_long_lines_go_in_pieces_of_bounded_size(tmp_path: Path) -> None:
+    """Five thousand messages of a mebibyte each are more than a machine may have memory for."""
+    (tmp_path / "lines").write_bytes((b"x" * 999_999 + b"\n") * 40)
+    with (tmp_path / "lines").open() as source:
+        chunks = trio.run(all_of, LineReader(source.fileno()))
+    assert max(sum(len(line) for _, line in chunk) for chunk in chunks) < 12 * 2**20
+    assert [number for chunk in chunks for number, _ in chunk] == list(range(1, 41))
+
+
+def test_of_a_line_without_an_end_only_so_much_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_lines, "LINE_BYTES_MAX", 2_000_000)
+    (tmp_path / "lines").write_bytes(b"x" * 5_000_000 + b"\nshort\n" + b"y" * 4_000_000)
+    with (tmp_path / "lines").open() as source:
+        chunks = trio.run(all_of, LineReader(source.fileno()))
+    assert [(number, len(line)) for chunk in chunks for number, line in chunk] == [
+        (1, 2_000_001),
+        (2, 5),
+        (3, 2_000_001),
+    ]
+
+
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
     reading, writing = os.pipe()
