@@ -2,7 +2,7 @@
 
     mailbox over its limit ──► full: who sends to it is told ──► half empty: they are told that there is room
                                   │ they hold back by themselves; who can't is not taken from
-                                  └── HARD times the limit: no client is taken from that sends to it
+                                  └── HARD times the limit: nor is a client that goes on for BEYOND slots all the same
 
 The dead letters of a partition are such a mailbox, too. When they are full, a client asks before it sends to a job that
 it does not know to be there; and a job whose messages became dead letters for another reason is full for a while.
@@ -25,11 +25,14 @@ from tenure.scheduler.wire import Answer, Batch, Envelope, Kind, Status
 if TYPE_CHECKING:
     from tenure.scheduler.tenure import Tenure
 
-__all__ = ["FLOOD_BYTES", "HARD", "HARD_BYTES", "HINT", "Holding"]
+__all__ = ["BEYOND", "FLOOD_BYTES", "HARD", "HARD_BYTES", "HINT", "Holding"]
 
 HARD, HARD_BYTES = 64, 8
 """So many times its limits, in number and in bytes, may a mailbox hold of what was on its way when its senders were
 told. A client may have 64 slots of 2,048 messages on their way, and half a MiB in each."""
+BEYOND = 128
+"""So many slots of a client that holds back are taken from it beyond that: as many as it may have on their way, and
+more. Others may have brought what there is: it must be told before all that it sends here is stopped."""
 HARD_IDS = 2
 """So many times as many ids as it should may a partition remember of what was on its way."""
 FLOOD_BYTES = 64
@@ -62,6 +65,8 @@ class Holding:
         a job of an id that had none."""
         self._by_ids: set[str] = set()
         """Jobs that are full because their messages have ids, of which the partition remembers too many."""
+        self._beyond: dict[bytes, tuple[float, int]] = {}
+        """Client -> when the last of its slots beyond all limits was taken, and how many were."""
         self._told_letters: dict[bytes, float] = {}
         self._news: dict[bytes, dict[str, int]] = {}
         """Sender -> what to tell it of, and how many are told the same: they share the room."""
@@ -102,8 +107,17 @@ class Holding:
         self.tenure.taking.let_go_on()
         self.tell()
 
-    def stops(self, batch: Batch) -> bool:
+    def stops(self, sender: bytes, batch: Batch) -> bool:
         """Must a client's lane stop before this batch? Not for commands: they may be what a job needs to go on."""
+        if not self._is_too_much(batch):
+            return False
+        _, slots = self._beyond.get(sender, (0.0, 0))
+        if not batch.holds_back or slots >= BEYOND:
+            return True
+        self._beyond[sender] = trio.current_time(), slots + 1
+        return False
+
+    def _is_too_much(self, batch: Batch) -> bool:
         by_id, times = self.tenure.lives.by_id, (HARD, HARD_BYTES) if batch.holds_back else (1, 1)
         letters = self.letters_full and self.tenure.dead_letters.is_over(*times)
         remembering = self.tenure.remembering
@@ -174,6 +188,7 @@ class Holding:
         """From time to time: what was refused may have been mended."""
         now_s = trio.current_time()
         self._open_buried(now_s - BURIED_S)
+        self._beyond = {sender: at for sender, at in self._beyond.items() if at[0] >= now_s - TOLD_S}
         for told in (*self.full.values(), self._told_letters):
             for sender in [sender for sender, at_s in told.items() if at_s < now_s - TOLD_S]:
                 del told[sender]

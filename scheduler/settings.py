@@ -91,7 +91,7 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     """The same limit that clients keep, for messages that jobs send."""
     mailbox_messages_max: int = 10_000
     """A job with so many messages waiting takes no more: who sends to it waits, and all others go on. What was on its
-    way by then is taken, up to 64 times as many."""
+    way by then is taken, up to 64 times as many; beyond that, 128 slots more from each client."""
     mailbox_bytes_max: int = 16 * 2**20
     """The same, in bytes; up to eight times as much."""
     outbox_bytes_max: int = 64 * 2**20
@@ -119,8 +119,8 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     long."""
     dead_letters_max: int = 10_000
     """When a partition keeps so many dead letters, who sends what would become one more waits, as for a full mailbox.
-    What was on its way by then is kept, up to 64 times as many; beyond that, what jobs and topics bring is counted and
-    dropped."""
+    What was on its way by then is kept, up to 64 times as many; beyond that, 128 slots more from each client, and what
+    jobs and topics bring is counted and dropped."""
     dead_letters_bytes_max: int = 16 * 2**20
     """The same, in bytes; up to eight times as much."""
     dead_letters_keep_s: float = 604_800.0

@@ -118,7 +118,7 @@ class Taking:
                     cutting.await_cut(sender, read.cut)
                     break
                 is_full = bool(holding.full or holding.letters_full or self.tenure.remembering.is_full)
-                if is_full and begun is None and not is_partition_sender(sender) and holding.stops(read):
+                if is_full and begun is None and not is_partition_sender(sender) and holding.stops(sender, read):
                     self._held_back[sender] = None
                     break
                 heard(sender)

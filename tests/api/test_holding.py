@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 
@@ -527,3 +528,77 @@ class Sender(tenure.Job):
 
     def on_start(self, ctx: tenure.Context) -> None:
         ctx.send(self.to, -1, id="of-a-job")
+
+
+@tenure.job("holding-news", topics=["news"])
+class News(Sum):
+    """Hears the news."""
+
+
+@tenure.job("holding-carries")
+class Carries(tenure.Job):
+    """Sends on, with ids."""
+
+    def on_message(self, ctx: tenure.Context, message: tuple[str, int]) -> None:
+        to, count = message
+        for n in range(count):
+            ctx.send(to, n, id=f"n{n}")
+
+
+async def stands_still(client: tenure.Client, id: str) -> bool:
+    """All that this client sends to the partition of this job?"""
+    try:
+        await client.describe(id, timeout_s=3)
+        await client.ask(id, 1, timeout_s=3)
+    except tenure.NotDone:
+        return True
+    return False
+
+
+async def test_a_client_is_told_before_its_lane_stops_also_where_others_have_brought_too_much_by_far(
+    in_virtual_time: None,
+) -> None:
+    """A topic fills its paused subscriber, and the dead letters of its partition, to the last bound there is."""
+    settings = msgspec.structs.replace(SETTINGS, dead_letters_max=20)
+    good = next(neighbours_of("bad"))
+    full = {"bad": "job 'bad' takes no more for now: it is paused", nobody(): "too many dead letters"}
+    async with Cluster(nodes=1, partitions=PARTITIONS, settings=settings) as cluster, cluster.client() as client:
+        await client.schedule(News, id="bad")
+        await client.schedule(Sum, id=good)
+        await client.pause("bad")
+        for _ in range(30):
+            await client.publish_many([(tenure.Topic("news"), 1)] * 100)
+        await trio.sleep(3)
+        row = max(await client.partitions(), key=lambda row: row["waiting"])
+        assert row["waiting"] >= 64 * 20 - 1
+        assert row["dead_letters"] >= 64 * 20
+        assert row["dead_letters_dropped"]
+        for id, why in full.items():
+            async with cluster.client() as other:
+                await other.publish(id, 2)
+                assert not await stands_still(other, good)
+                with pytest.raises(tenure.Backlogged, match=why):
+                    await other.publish(id, 2, timeout_s=1)
+                assert not await stands_still(other, good)
+
+
+def nobody() -> str:
+    return next(id for id in neighbours_of("bad") if id > "n5")
+
+
+async def test_a_client_is_told_before_its_lane_stops_for_ids_that_jobs_have_brought(in_virtual_time: None) -> None:
+    settings = tenure.NodeSettings(remembered_max=20)
+    async with Cluster(nodes=1, partitions=PARTITIONS, settings=settings) as cluster, cluster.client() as client:
+        ids = neighbours_of("busy")
+        good, named = next(ids), next(ids)
+        for id in ("busy", good, named):
+            await client.schedule(Sum, id=id)
+        await client.schedule(Carries, id="carries")
+        await client.publish("carries", ("busy", 60))
+        await trio.sleep(3)
+        await client.publish(named, 1, id="a")
+        assert not await stands_still(client, good)
+        with pytest.raises(tenure.Backlogged, match=f"job '{named}' takes no more for now: its messages have ids"):
+            await client.publish(named, 1, id="b", timeout_s=1)
+        assert not await stands_still(client, good)
+        assert (await client.state(named)).seen == [1]
