@@ -26,6 +26,7 @@ from tenure.scheduler.elapsed import Elapsed
 from tenure.scheduler.errors import (
     Backlogged,
     ClientClosed,
+    ClusterReplaced,
     Final,
     Mistake,
     NotDone,
@@ -158,10 +159,16 @@ class GridClient:
         """Raises `UnknownJob`; returns how much time is left."""
         end_s = trio.current_time() + limit_s
         with trio.move_on_after(limit_s) as scope:
-            missing = await self.defining.missing(to for to, _ in pairs if not isinstance(to, Topic))
+            try:
+                missing = await self.defining.missing(to for to, _ in pairs if not isinstance(to, Topic))
+            except ClusterReplaced as replaced:
+                replaced.unstored = pairs
+                raise
         if scope.cancelled_caught:
+            why = self.allegiance.why_not and f": {self.allegiance.why_not}"
             raise Backlogged(
-                f"none of {len(pairs)} messages is stored: whether their jobs are there is not known after {limit_s} s",
+                f"none of {len(pairs)} messages is stored: whether their jobs are there is not known after {limit_s} s"
+                f"{why}",
                 pairs,
             )
         if missing:

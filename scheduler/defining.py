@@ -14,6 +14,7 @@ from tenure.scheduler.deadline import deadline
 from tenure.scheduler.definitions import never_was, removed
 from tenure.scheduler.errors import (
     AskFailed,
+    ClusterReplaced,
     DuplicateJob,
     NotDone,
     PickledJobsRefused,
@@ -268,19 +269,24 @@ class Defining:
             for id in found:
                 nursery.start_soon(look, id)
         self._check_open()
+        self.client.allegiance.check()
         return [id for id, is_missing in found.items() if is_missing]
 
     async def _is_missing(self, id: str) -> bool:
-        attempt = 0
+        attempt, allegiance = 0, self.client.allegiance
         while True:
             try:
+                await allegiance.known()
                 stored = await self._current(self._partition(id), id.encode())
+                await allegiance.known()  # what is read in another cluster, or while one is restored, says nothing
                 return stored is None or decode(stored, Definition).wanted == "removed"
             except (Undecodable, UnreadableFormat):
                 return False  # of its owner's to say; its messages wait
+            except ClusterReplaced:
+                return False  # said by who asked for many
             except GridError:
                 if self.client.sending.refused is not None:
-                    return False  # said by who asked for many
+                    return False
                 attempt += 1
                 await self._pause(attempt)
 
