@@ -182,16 +182,15 @@ class Sending:
         self, pairs: list[tuple[str | Topic, Any]], envelopes: list[tuple[int, Envelope]], ticket: Ticket, sent: int
     ) -> list[tuple[str | Topic, Any]]:
         """What of these messages is not known to be stored; what was never tried is taken back."""
-        if ticket.doubtful:
-            return pairs
-        waiting: set[int] = set()
-        waiting |= {id(held.envelope) for held in self.held_back.of(ticket)}
+        waiting = {id(held.envelope) for held in self.held_back.of(ticket)}
         for lane in {partition: self._lanes.get(partition) for partition, _ in envelopes[:sent]}.values():
             if lane is None:  # all of it was held back
                 continue
             waiting |= {id(w.envelope) for w in (*lane.frozen, *lane.waiting) if w.ticket is ticket}
             lane.withdraw(ticket)
             self._make_room(lane)
+        if ticket.doubtful:
+            return pairs
         return [
             pair
             for n, (pair, (_, envelope)) in enumerate(zip(pairs, envelopes, strict=True))

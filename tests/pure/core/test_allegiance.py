@@ -2,20 +2,24 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
+from msgspec import msgpack
+from msgspec.structs import replace
 
 from tenure.scheduler.allegiance import LOST_S
 from tenure.scheduler.client import GridClient, open_client
 from tenure.scheduler.cluster import MARKER, Cluster, find, find_or_form
 from tenure.scheduler.errors import Backlogged, ClusterReplaced
-from tenure.scheduler.grid.memory import MemoryCluster, MemoryGrid
+from tenure.scheduler.grid.memory import Fault, Faults, FaultyCluster, MemoryCluster, MemoryGrid
 from tenure.scheduler.grid.port import Map, OwnershipEvent
 from tenure.scheduler.jobtype import Job, JobType, Registry
-from tenure.scheduler.keys import HEAD
+from tenure.scheduler.keys import HEAD, partition_of
 from tenure.scheduler.settings import CLUSTER_KNOWN_S, ClientSettings
-from tenure.scheduler.wire import Head, encode
+from tenure.scheduler.topic import Topic
+from tenure.scheduler.wire import Batch, Head, decode, encode
 
 PARTITIONS = 5
 
@@ -141,6 +145,7 @@ def everything(client: GridClient) -> list[Callable[[], Awaitable[object]]]:
     type: JobType = client.registry["counter"]
     return [
         lambda: client.publish("job", 2),
+        lambda: client.publish("job", 2, strict=True),
         lambda: client.publish_many([("a", 2), ("b", 2)]),
         lambda: client.broadcast("counter", 1),
         lambda: client.ask("job", 1),
@@ -178,6 +183,64 @@ async def test_whoever_knew_the_cluster_before_hears_in_the_next_call_that_it_is
             marker = await find(grid)
             assert marker is not None
             assert marker.formation == "before", "nobody takes it for a grid that is new"
+
+
+async def test_no_job_is_called_unknown_for_what_is_read_while_a_snapshot_is_restored() -> None:
+    """Definitions are cleared then, and come back. In another cluster they don't, and that is said."""
+    cluster = MemoryCluster(partitions=PARTITIONS, members=2)
+    grid = cluster.connect()
+    await find_or_form(grid, "before")
+    async with client_of(cluster) as client:
+        await client.defining.schedule("counter", "job", {})
+        stored = await grid.get(Map.NODES, 0, MARKER)
+        assert stored is not None
+        marker = decode(stored, Cluster)
+        await grid.set(Map.NODES, 0, MARKER, encode(replace(marker, restoring="s1")))
+        await grid.delete(Map.JOBS, partition_of("job", PARTITIONS), b"job")
+        await trio.sleep(CLUSTER_KNOWN_S)
+        with pytest.raises(Backlogged) as backlogged:
+            await client.publish("job", 1, strict=True, deadline_s=2)
+        assert backlogged.value.unstored == [("job", 1)]
+        assert await grid.get(Map.JOBS, partition_of("job", PARTITIONS), b"job") is None, "nothing is put there"
+        await restart_all(cluster)
+        await find_or_form(cluster.connect(), "after")
+        with pytest.raises(ClusterReplaced) as replaced:
+            await client.publish_many([("job", 1), ("job", 2)], strict=True)
+        assert replaced.value.unstored == [("job", 1), ("job", 2)]
+
+
+async def reconnected(client: GridClient) -> None:
+    await trio.sleep(1)
+    client.notice(OwnershipEvent.RECONNECTED)
+
+
+async def test_what_waited_when_the_cluster_was_lost_is_not_sent_when_it_is_back() -> None:
+    """Its caller was told that it is not stored, and may have published it again by then."""
+    faults = Faults()
+    cluster = FaultyCluster(partitions=PARTITIONS, members=2, faults=faults)
+    grid = cluster.connect()
+    await find_or_form(grid, "before")
+    messages: list[tuple[str | Topic, Any]] = [("job", n) for n in range(4)]
+    async with client_of(cluster, ClientSettings(batch_messages_max=1)) as client:
+        await client.publish("job", -1)
+        heads = await take_heads(grid)
+        faults.once(Fault.REFUSED, map=Map.INBOX, times=1000)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reconnected, client)
+            with pytest.raises(ClusterReplaced) as caught:
+                await client.publish_many(messages)
+        assert caught.value.unstored == messages
+        await trio.sleep(1)
+        faults.end()
+        for partition, head in enumerate(heads):
+            await grid.put_if_absent(Map.HEADS, partition, HEAD, head)
+        await client.publish("job", 5, deadline_s=5)
+        sent = []
+        async for page in grid.scan(Map.INBOX, partition_of("job", PARTITIONS)):
+            for entry in page:
+                sent += [msgpack.decode(envelope.body) for envelope in decode(entry.value, Batch).envelopes]
+        assert sent == [-1, 5]
+    assert client.sending._buffer_bytes == 0
 
 
 async def test_a_client_that_only_looked_once_knows_which_cluster_it_was() -> None:
