@@ -4,6 +4,7 @@ A question goes through the lanes like any message, and bears a number. Its answ
 bell rings when it is there, and whoever waits looks from time to time, should the bell have been lost.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -51,23 +52,34 @@ class Asking:
         for question in self._questions.values():
             question.answered.set()
 
-    async def question(self, partition: int, envelope: Envelope, deadline_s: float | None = None) -> Raw:
-        """Send an envelope that wants an answer, and wait for it."""
+    async def question(
+        self,
+        partition: int,
+        envelope: Envelope,
+        deadline_s: float | None = None,
+        *,
+        patience_s: float = math.inf,
+        in_all_s: float | None = None,
+    ) -> Raw:
+        """Send an envelope that wants an answer, and wait for that: no longer than `patience_s` once it is stored, for
+        who asks again. `in_all_s`: what to say of the deadline of a question that is one of several tries."""
         limit_s = self.settings.ask_deadline_s if deadline_s is None else deadline_s
+        end_s, said_s = trio.current_time() + checked_limit(limit_s), limit_s if in_all_s is None else in_all_s
         self._question_count += 1
         n = envelope.reply = self._question_count
         question = self._questions[n] = _Question()
         try:
-            with trio.move_on_after(checked_limit(limit_s)):
-                await self._send([(envelope.to, None)], [(partition, envelope)], limit_s)
+            # It has a deadline of its own: what was not tried by then is taken back.
+            await self._send([(envelope.to, None)], [(partition, envelope)], limit_s)
+            with trio.move_on_at(min(end_s, trio.current_time() + patience_s)):
                 await self._await_answer(n, question)
         except Backlogged as backlogged:
             if self.client.allegiance.is_lost():
                 raise _lost(partition, envelope.to) from backlogged
-            why = told(backlogged.full)
-            when = "before this client was closed" if self._sending.closed else f"within {limit_s} s"
+            why = self.client.allegiance.why_not or told(backlogged.full)
+            when = "before this client was closed" if self._sending.closed else f"within {said_s:g} s"
             raise NotDone(
-                f"the question to {envelope.to!r} could not be stored {when}{why and ': '}{why}"
+                f"the question to {_whose(partition, envelope.to)} is not known to be stored {when}{why and ': '}{why}"
             ) from backlogged
         except ClusterReplaced as replaced:
             replaced.unstored = []  # a question that is asked again is another one
@@ -77,7 +89,7 @@ class Asking:
         if question.answer is None and self._sending.refused is not None:
             raise self._sending.refused
         if question.answer is None:
-            raise await self._no_answer(partition, envelope.to, limit_s, envelope.kind == Kind.MESSAGE)
+            raise await self._no_answer(partition, envelope.to, said_s, envelope.kind == Kind.MESSAGE)
         self.grid.discard(Map.REPLIES, client_partition(self.sender, self.partition_count), [reply_key(self.sender, n)])
         return _unwrap(question.answer)
 
@@ -104,7 +116,7 @@ class Asking:
         why = self.client.allegiance.why_not or told(full) or "its turn may still run"
         if is_message and not self.client.allegiance.why_not and not full:
             why += await self._sending.held_back.why_it_waits(partition, to)
-        return NotDone(f"no answer from {whose} within {limit_s} s; {why}")
+        return NotDone(f"no answer from {whose} within {limit_s:g} s; {why}")
 
     async def _await_answer(self, n: int, question: _Question) -> None:
         """The bell rings, or we look from time to time."""

@@ -277,10 +277,12 @@ class GridClient:
         limit_s = self.settings.ask_deadline_s if deadline_s is None else deadline_s
         end_s, patience_s = trio.current_time() + limit_s, REPEAT_S
         while True:
-            left_s = end_s - trio.current_time()
+            left_s = max(0.0, end_s - trio.current_time())
             envelope = Envelope(to, Raw(_encode(arguments)), Kind.COMMAND)
             try:
-                return _decode(await self.question(partition, envelope, min(left_s, patience_s)))
+                return _decode(
+                    await self.question(partition, envelope, left_s, patience_s=patience_s, in_all_s=limit_s)
+                )
             except NotDone:
                 if trio.current_time() >= end_s:
                     raise

@@ -9,7 +9,7 @@ import trio
 
 from tenure.scheduler.client import GridClient, open_client
 from tenure.scheduler.context import Context
-from tenure.scheduler.errors import Backlogged
+from tenure.scheduler.errors import Backlogged, NotDone
 from tenure.scheduler.grid.memory import MemoryGrid
 from tenure.scheduler.jobtype import Job, JobType, Registry
 from tenure.scheduler.settings import ClientSettings
@@ -124,3 +124,41 @@ async def test_what_is_withdrawn_makes_room_at_once(bench: Bench, monkeypatch: p
             assert (len(lane.frozen), len(lane.waiting)) == (1, 1), "the other one's message has come in"
         await is_empty(here)
     assert (await bench.state_of("a"))["seen"] == [100, 0, 5]
+
+
+async def test_a_question_that_is_not_stored_in_time_has_no_effect_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asked was told, and may have asked again."""
+    await bench.open(COUNTER)
+    await bench.define("a", "counter")
+    grid = bench.grid()
+    store = grid.set
+
+    async def late(*args: Any, **options: Any) -> None:
+        await trio.sleep(3)
+        await store(*args, **options)
+
+    async with client(bench, grid, batch_messages_max=1) as here:
+        await here.publish("a", 1)
+        monkeypatch.setattr(grid, "set", late)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(here.publish, "a", 2)
+            await rest(0.1)
+            with pytest.raises(NotDone, match="the question to 'a' is not known to be stored within 1 s"):
+                await here.ask("a", 3, deadline_s=1)
+            with pytest.raises(NotDone, match=r"the question to partition 0 is not known to be stored within 1\.5 s"):
+                await here.command(0, "", {"op": "status"}, deadline_s=1.5)
+            await rest(0.1)
+            [lane] = here.sending._lanes.values()
+            assert not lane.waiting
+        monkeypatch.undo()
+        await is_empty(here)
+        assert (await bench.state_of("a"))["seen"] == [1, 2]
+
+
+async def test_a_question_that_is_asked_again_says_how_long_it_was_waited_for_in_all(bench: Bench) -> None:
+    await bench.form()
+    async with client(bench) as here:
+        with pytest.raises(NotDone, match=r"no answer from partition 0 within 29\.5 s;"):
+            await here.command(0, "", {"op": "status"}, deadline_s=29.5)
