@@ -2,13 +2,14 @@
 
     silent ──► a watermark is announced ──► patience, then a scan ──► the next slot proved empty ──► journaled
 
-A lane is silent when nothing came for its lifetime by this tenure's own clock, and its birth is as long ago by
-the wall clock. It is forgotten when `put_if_absent` has proved that its next slot is empty (a read proves
-nothing). A journaled watermark makes forgotten lanes dead, not new.
+A lane is silent when nothing came for its lifetime by this tenure's own clock. It is forgotten when `put_if_absent`
+has proved that its next slot is empty (a read proves nothing). A journaled watermark makes forgotten lanes dead, not
+new.
 
-It would also kill the young lane of a client whose clock is behind. So it is announced first, and clients begin
-above it. Who began before that can be told 'stored' for half a lifetime by its own clock; then a scan hears all
-that was stored, and as long as such a lane waits to be taken, nothing is forgotten. The rules are those of
+It would also kill the young lanes of others: of a client whose clock is behind, or of all, where it was the clock of
+the one that is gone that was ahead. So it is announced first, and clients begin above it, whatever their clocks say.
+Who began before that can be told 'stored' for half a lifetime by its own clock; then a scan hears all that was stored,
+and as long as such a lane waits to be taken, nothing is forgotten. The rules are those of
 `tests/models/lanes_model.py`; no wall clock counts for them.
 """
 
@@ -64,7 +65,7 @@ class Forgetting:
 
     def _silent(self) -> list[tuple[bytes, Cursor]]:
         lifetime_s = self.tenure.settings.lane_lifetime_s
-        now_s, now_ms, waiting = trio.current_time(), self.tenure.host.now_ms(), self.tenure.inlanes.waiting
+        now_s, waiting = trio.current_time(), self.tenure.inlanes.waiting
         if now_s - self._begun_s < lifetime_s:
             return []
         silent = [
@@ -73,7 +74,6 @@ class Forgetting:
             if not is_partition_sender(sender)
             and sender not in waiting  # which may be for long: its job is full
             and now_s - self._heard_s.get(sender, self._begun_s) >= lifetime_s
-            and cursor[0] < now_ms - lifetime_s * 1000
         ]
         return silent[:AT_ONCE_MAX]
 

@@ -59,7 +59,8 @@ async def publish_once(bench: Bench, message: int, sender: bytes = b"\x01gone123
 
 
 async def seen_by_all(bench: Bench) -> list[int]:
-    bench.lane = max(bench.lane, bench.now_ms())  # our own lane may have been forgotten, too
+    above = await announced(bench.grid(), P) or 0
+    bench.lane = max(bench.lane, bench.now_ms(), above) + 1  # our own lane may have been forgotten, too
     bench._sent = 0
     return (await bench.state_of("a"))["seen"]  # type: ignore[no-any-return]
 
@@ -106,6 +107,39 @@ async def test_a_client_whose_clock_is_behind_and_whose_read_fails_loses_nothing
         await behind.publish("a", 2)
     await rest(5)
     assert await seen_by_all(bench) == [1, 2]
+
+
+async def test_what_a_client_leaves_whose_clock_is_a_year_ahead_is_forgotten_and_the_others_go_on(bench: Bench) -> None:
+    """The watermark is a year ahead then: above the young lanes of all others, known here or not yet."""
+    opened = await opened_for_a_while(bench)
+    ahead = b"\x01yahead1"
+    async with client(bench, b"\x01living1") as known, client(bench, b"\x01young12") as young:
+        async with client(bench, ahead, behind_ms=-365 * 24 * HOUR_MS) as year_ahead:
+            await year_ahead.publish("a", 0)
+        said = [0]
+        for n in range(1, 61):
+            await rest(1)
+            await known.publish("a", n)
+            said.append(n)
+            if n == 14:  # begun before the watermark is announced, and stored after that
+                assert (await announced(bench.grid(), P) or 0) > bench.now_ms()
+                await put(bench, b"\x01between", bench.now_ms() - 5000, 0, 1000)
+                said.append(1000)
+            if n % 7 == 0:
+                await young.publish("a", 100 + n)
+                said.append(100 + n)
+        assert ahead not in opened.state.cursors
+        assert opened.state.watermark > bench.now_ms() + 364 * 24 * HOUR_MS
+        await rest(1)
+        assert await seen_by_all(bench) == said
+        await opened.kill()
+        again = await bench.open(COUNTER, lane_lifetime_s=LIFETIME_S, sweep_s=0.5)
+        await known.publish("a", 61)
+        await young.publish("a", 200)
+        await rest(1)
+        assert await seen_by_all(bench) == [*said, 61, 200]
+    await rest(5 * LIFETIME_S)
+    assert set(again.state.cursors) <= {CLIENT}, "they are forgotten, too"
 
 
 async def test_nothing_is_forgotten_while_a_lane_that_it_would_kill_waits_to_be_taken(bench: Bench) -> None:
