@@ -97,7 +97,7 @@ async def test_clients_that_were_held_back_go_on_as_soon_as_there_is_room(bench:
     assert (await bench.state_of("a"))["seen"] == list(range(20))
 
 
-async def test_a_client_that_holds_back_by_itself_and_goes_on_is_stopped_behind_a_multiple_of_the_limit(bench: Bench) -> None:
+async def test_a_client_that_goes_on_though_it_could_hold_back_is_stopped_behind_a_multiple(bench: Bench) -> None:
     opened = await bench.open(COUNTER, mailbox_messages_max=2, group_messages_max=1)
     await bench.define("paused", "counter", wanted="paused")
     await bench.define("other", "counter")
