@@ -388,6 +388,7 @@ async def test_a_lane_that_begins_in_the_moment_in_which_the_one_before_is_forgo
     await put(bench, sender, next_lane + 60_000, 0, 4, after=(next_lane, 2))
     await rest(15)
     assert await seen_by_all(bench) == [1, 2, 3, 4]
+    await rest(1)
     assert await bench.keys(Map.INBOX) == []
 
 
