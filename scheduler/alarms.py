@@ -84,12 +84,7 @@ class Alarms:
     def ring(self) -> None:
         """Timers and retries that are due become events."""
         now_ms, tenure = self.host.now_ms(), self.tenure
-        while self.retries and self.retries[0][0] <= trio.current_time():
-            _, retry_ms, id = heapq.heappop(self.retries)
-            live = tenure.lives.of(id)
-            if live.failure is not None and live.failure.retry_ms == retry_ms:
-                live.failure = structs.replace(live.failure, retry_ms=0)
-                tenure.lives.ready(live)
+        self._try_again()
         draft, budget, n = tenure.turns.draft, tenure.host.budget, 0
         # A share of their own: where messages fill theirs in each record, timers go on all the same.
         until_bytes = min(draft.size() + budget.seen_bytes, budget.full_bytes)
@@ -104,6 +99,19 @@ class Alarms:
             live = tenure.lives.of(id)
             if live.timer is not None and 0 < live.timer.first_ms() <= due_ms and live.status == Status.RUNNING:
                 self._ring_one(live, now_ms)
+
+    def _try_again(self) -> None:
+        lives, pace, now_s, n = self.tenure.lives, self.host.pace, trio.current_time(), 0
+        while self.retries and self.retries[0][0] <= now_s:
+            if n >= RUNG_IN_ANY_CASE and pace.is_over():
+                self.tenure.wake()
+                return
+            n += 1
+            _, retry_ms, id = heapq.heappop(self.retries)
+            live = lives.of(id)
+            if live.failure is not None and live.failure.retry_ms == retry_ms:
+                live.failure = structs.replace(live.failure, retry_ms=0)
+                lives.ready(live)
 
     def _ring_one(self, live: Live, now_ms: int) -> None:
         if live.stuck:

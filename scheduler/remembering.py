@@ -56,7 +56,8 @@ class Remembering:
         """Forget what need not be remembered any more."""
         now_ms = self.tenure.host.now_ms()
         for n, job in enumerate(list(self.state.remembered), 1):
-            self.state.forget_expired(job, now_ms)
+            while not self.state.forget_expired(job, now_ms):
+                await trio.lowlevel.checkpoint()
             if n % JOBS_A_SLICE == 0:
                 await trio.lowlevel.checkpoint()
         if self.is_full and not self.is_over(THIN):

@@ -6,7 +6,7 @@ was committed is there after a handoff, and whatever was not, is not.
 
 from collections import deque
 from collections.abc import Iterable
-from itertools import groupby, takewhile
+from itertools import groupby, islice, takewhile
 from operator import itemgetter
 from typing import Any
 from weakref import WeakSet
@@ -17,6 +17,7 @@ from tenure.scheduler.wire import Answer, DeadLetter, Envelope, JobRecord, Recor
 __all__ = ["PartitionState", "Remembered", "remembered_bytes"]
 
 Remembered = tuple[int, Answer | None]
+FORGOTTEN_AT_ONCE = 10_000
 
 
 class PartitionState:
@@ -186,20 +187,24 @@ class PartitionState:
         self.remembered_count -= len(ids)
         self.remembered_bytes -= sum(remembered_bytes(job, id, answer) for id, (_, answer) in ids.items())
 
-    def forget_expired(self, job: str, now_ms: int) -> None:
-        """Drop remembered ids of a job whose time is over. Not journaled: a replay brings them back, expired as before.
+    def forget_expired(self, job: str, now_ms: int) -> bool:
+        """Drop remembered ids of a job whose time is over; False: there may be more of them. Not journaled: a replay
+        brings them back, expired as before.
 
         The oldest come first; one that is kept for longer than those behind it is looked at when its time comes.
         """
         known = self.remembered.get(job, {})
-        for frozen in self.frozen:
-            frozen.copied(job)
-        over = dict(takewhile(lambda one: one[1][0] <= now_ms, known.items()) if job else _over(known, now_ms))
-        self._forget(job, over)
-        for id in over:
-            del known[id]
+        oldest = takewhile(lambda one: one[1][0] <= now_ms, known.items()) if job else _over(known, now_ms)
+        over = dict(islice(oldest, FORGOTTEN_AT_ONCE))
+        if over:
+            for frozen in self.frozen:
+                frozen.copied(job)
+            self._forget(job, over)
+            for id in over:
+                del known[id]
         if not known:
             self.remembered.pop(job, None)
+        return len(over) < FORGOTTEN_AT_ONCE
 
     def meta(self) -> dict[str, Any]:
         """All but the jobs and what hangs on each of them, for an image."""

@@ -51,6 +51,8 @@ __all__ = ["Tenure"]
 
 RESUMED_A_SLICE = 5000
 """So many jobs are looked at, as a tenure begins, before the loop comes round."""
+BROUGHT_A_SLICE = 2000
+"""The same of those that are brought into memory."""
 
 
 class Tenure:
@@ -186,8 +188,10 @@ class Tenure:
                 if self.turns.is_full():
                     await self.commit()
         self.alarms.resumed()
-        for id in self.state.mail:
+        for n, id in enumerate(list(self.state.mail), 1):
             self.lives.ready(self.lives.of(id))
+            if n % BROUGHT_A_SLICE == 0:
+                await trio.lowlevel.checkpoint()
         self.courier.resume()
         if crashed:
             self.suspicion.begin()

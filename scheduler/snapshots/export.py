@@ -40,6 +40,9 @@ async def lines(catalog: Catalog, name: str = "") -> AsyncIterator[dict[str, Any
 def _job(id: str, bucket: RawBucket) -> dict[str, Any] | None:
     definition = _definition(bucket.definitions.get(id))
     extras = bucket.extras.get(id, Extras())
+    if bucket.place:  # very much waits for it: lines of their own follow that of the job
+        more = [_message(envelope) for envelope in extras.mail]
+        return {"kind": "waiting", "id": id, "place": bucket.place, "waiting": more} if more else None
     line: dict[str, Any] = {"kind": "job", "id": id}
     if id in bucket.jobs:
         line |= _record(_decode_record(bucket.jobs[id]))

@@ -5,8 +5,9 @@
     packs/ATTEMPT/00017-0        buckets of one partition, one behind the other; later snapshots refer to them too
     restores/FORMATION.json      a note that one of them was restored, or is being: into which cluster
 
-A *bucket* holds some jobs of a partition, by a hash of their ids: records, definitions, mailboxes. It is known by
-the digest of its content. Numbers are part of the format: they never change.
+A *bucket* holds some jobs of a partition, by a hash of their ids: records, definitions, mailboxes; or a piece of what
+hangs on one job, where that is very much. It is known by the digest of its content. Numbers are part of the format:
+they never change.
 """
 
 import hashlib
@@ -62,6 +63,9 @@ class Bucket(Struct, array_like=True):
     extras: dict[str, Extras] = {}
     active: list[str] = []
     """Jobs with activities."""
+    place: int = 0
+    """Of what hangs on one job, where that is so much that it is cut: which piece this is, from 1 on. Who does not know
+    this would take the last piece for all: such a bucket is marked (see `formats`). 0: it is whole."""
 
 
 class RawBucket(Struct, array_like=True):
@@ -71,6 +75,7 @@ class RawBucket(Struct, array_like=True):
     definitions: dict[str, bytes] = {}
     extras: dict[str, Extras] = {}
     active: list[str] = []
+    place: int = 0
 
 
 class BucketRef(Struct, array_like=True, frozen=True):

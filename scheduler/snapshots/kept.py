@@ -59,7 +59,10 @@ def merged(
 ) -> list[DeadLetter]:
     """Both, each once. What is `waiting` in a mailbox again is no dead letter besides. `strays`: the snapshot's letters
     that are restored to other partitions than they lay in."""
-    known = {identity(letter.envelope) for letter in letters} | set(map(identity, waiting))
+    there = list(there)
+    slots = {letter.envelope.slot for letter in there}  # few, and cheaply compared, where very many wait
+    known = {identity(letter.envelope) for letter in letters}
+    known.update(identity(envelope) for envelope in waiting if envelope.slot in slots)
     kept = ((identity(letter.envelope), letter) for letter in there)
     return letters + [letter for same, letter in kept if same not in known and same not in strays]
 

@@ -11,7 +11,7 @@ import trio
 
 from tenure.scheduler.errors import TenureError, TryAgain, Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import GridError, Map
-from tenure.scheduler.image import Frozen
+from tenure.scheduler.image import Extras, Frozen
 from tenure.scheduler.snapshots.aside import aside
 from tenure.scheduler.snapshots.desk import Base, Desk
 from tenure.scheduler.snapshots.form import (
@@ -28,7 +28,7 @@ from tenure.scheduler.snapshots.form import (
 from tenure.scheduler.snapshots.moving import advance
 from tenure.scheduler.snapshots.request import CHANNEL, CUT, Channel, Cut, Phase, Request
 from tenure.scheduler.snapshots.stores import Store
-from tenure.scheduler.wire import decode, encode
+from tenure.scheduler.wire import decode, encode, marked
 
 if TYPE_CHECKING:
     from tenure.scheduler.cutting import Capture
@@ -44,6 +44,8 @@ LIVE_SHARE_MIN = 0.5
 COMPLETE_POLL_S = 0.05
 REST_S_MAX = 0.01
 LARGE_BYTES = 256 * 1024
+EXTRAS_BYTES_MAX = 2**21
+"""What hangs on one job, its mailbox above all, is cut where it is larger."""
 
 
 async def write_part(tenure: "Tenure", capture: "Capture") -> None:
@@ -157,7 +159,7 @@ class _Writer:
         self.jobs = len(frozen.jobs)
         wasted = _wasted(base)
         async for bucket in self._buckets(frozen, definitions):
-            content = encode(bucket)
+            content = encode(bucket) if not bucket.place else marked(encode(bucket))
             digest = await _beside(digest_of, content)
             known = base.refs.get(digest)
             if known is not None and known[0] not in wasted:
@@ -177,18 +179,27 @@ class _Writer:
                 bucket.active.append(id)
             if n % SLICE == SLICE - 1:
                 await self._rest()
-        for n, id in enumerate(sorted(definitions)):
-            buckets[bucket_of(id, partitions, count)].definitions[id] = definitions[id]
+        for n, (id, definition) in enumerate(definitions.items()):
+            buckets[bucket_of(id, partitions, count)].definitions[id] = definition
             if n % SLICE == SLICE - 1:
                 await self._rest()
+        large = dict[str, Extras]()
         for n, (id, extras) in enumerate(frozen.extras()):
-            buckets[bucket_of(id, partitions, count)].extras[id] = extras
+            if extras.size_bytes() > EXTRAS_BYTES_MAX:
+                large[id] = extras
+            else:
+                buckets[bucket_of(id, partitions, count)].extras[id] = extras
             if n % SLICE == SLICE - 1 or len(extras.remembered) + len(extras.mail) >= SLICE:
                 await self._rest()
         for n, bucket in enumerate(buckets):
             if bucket.jobs or bucket.definitions or bucket.extras:
+                bucket.definitions = dict(sorted(bucket.definitions.items()))  # the map has no order
                 yield bucket
             if n % 8 == 7:
+                await self._rest()
+        for id, extras in large.items():
+            for place, piece in enumerate(extras.parts(), 1):
+                yield Bucket({}, {}, {id: piece}, [], place)
                 await self._rest()
 
     async def _definitions(self, frozen: Frozen) -> dict[str, bytes]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
+import trio
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -25,6 +26,8 @@ from tenure.scheduler.wire import DeadLetter, Definition, Envelope, JobRecord, K
 
 __all__ = ["Rehash", "Restored"]
 
+SLICE = 256
+"""So many jobs, or messages, are dealt with before others have their turn."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode_record = msgspec.msgpack.Decoder(JobRecord).decode
 
@@ -39,14 +42,19 @@ class Restored:
         self.subscribers: dict[str, list[str]] = {}
         self.dead: list[DeadLetter] = []
 
-    def state(self, watermark: int, generations: int = 0) -> PartitionState:
+    async def state(self, watermark: int, generations: int = 0) -> PartitionState:
         """As its journal would tell it. All its lanes are new; client lanes up to the watermark are of before, and so
         are those generations that are nobody's here."""
         state = PartitionState()
         jobs: Any = self.jobs  # bytes of records, which are only written
         state.jobs, state.watermark, state.generations = jobs, watermark, generations
-        for id, extras in self.extras.items():
-            extras.hang_on(state, id)
+        for n, (id, extras) in enumerate(self.extras.items()):
+            for piece in extras.parts():
+                piece.hang_on(state, id)
+                if len(piece.remembered) + len(piece.mail) >= SLICE:
+                    await trio.lowlevel.checkpoint()
+            if n % SLICE == SLICE - 1:
+                await trio.lowlevel.checkpoint()
         state.subscribers = {topic: dict.fromkeys(jobs) for topic, jobs in self.subscribers.items() if jobs}
         letters = sorted(self.dead, key=lambda letter: (letter.at_ms, letter.n))
         state.dead = {n: replace(letter, n=n) for n, letter in enumerate(letters, 1)}
@@ -75,6 +83,8 @@ class Rehash:
         """Dead letters, also of partitions that are not selected, which lay in other partitions than that of their
         names: what nobody could read is called by its slot."""
         self._sent: list[Envelope] = []
+        self._pieces: dict[str, dict[int, Extras]] = {}
+        """Of what hangs on a job, where that was cut, in any order."""
 
     def add_bucket(self, bucket: RawBucket) -> None:
         """Some jobs."""
@@ -87,7 +97,10 @@ class Rehash:
                 target.definitions[id] = definition
         for id, extras in bucket.extras.items():
             if (target := partitions.get(crc(id.encode()) % count)) is not None:
-                target.extras[id] = extras
+                if bucket.place:
+                    self._pieces.setdefault(id, {})[bucket.place] = extras
+                else:
+                    target.extras[id] = extras
         for id in bucket.active:
             if (target := partitions.get(crc(id.encode()) % count)) is not None:
                 self._begin_activities_anew(id, target)
@@ -97,9 +110,7 @@ class Rehash:
         activities = []
         for activity in record.activities:
             if activity.status != ActivityStatus.CANCELLING:
-                activities.append(
-                    restored(id, record.generation, activity, cluster=self.cluster, now_ms=self.now_ms)
-                )
+                activities.append(restored(id, record.generation, activity, cluster=self.cluster, now_ms=self.now_ms))
                 continue
             change = lose(activity, Outcome(status="failed"), self.now_ms)
             activities.append(change.activity)
@@ -131,9 +142,24 @@ class Rehash:
 
     def finish(self) -> dict[int, Restored]:
         """All parts are added."""
+        for id, pieces in self._pieces.items():
+            self._put_together(self.partitions[partition_of(id, self.count)], id, pieces)
+        self._pieces = {}
         self._post(self._sent)
         self._sent = []
         return self.partitions
+
+    def _put_together(self, target: Restored, id: str, pieces: dict[int, Extras]) -> None:
+        whole, came = Extras([], {}, []), target.extras.pop(id, Extras())
+        for place in sorted(pieces):
+            whole.mail += pieces[place].mail
+            whole.remembered |= pieces[place].remembered
+            whole.steps += pieces[place].steps
+        if whole.mail and whole.mail[0].kind == Kind.STOP:  # see `_tell_end`
+            whole.mail[:0] = (envelope for envelope in came.mail if envelope.kind == Kind.ACTIVITY)
+            came.mail = [envelope for envelope in came.mail if envelope.kind != Kind.ACTIVITY]
+        whole.mail += came.mail
+        target.extras[id] = whole
 
     def _post(self, mail: list[Envelope]) -> None:
         for envelope in mail:

@@ -289,11 +289,16 @@ class _Restorer:
                 self.headless.append(partition)
         self._mind_schedules(restored)
         await founding.clear(Map.INBOX)
-        definitions = {id.encode(): _of(stored, incarnation) for id, stored in restored.definitions.items()}
+        definitions = dict[bytes, bytes]()
+        for n, (id, stored) in enumerate(restored.definitions.items(), 1):
+            definitions[id.encode()] = _of(stored, incarnation)
+            if n % GROUP == 0:
+                await trio.lowlevel.checkpoint()
         await founding.clear(Map.JOBS, definitions)
         await self._write_definitions(founding, definitions)
         await self._announce(founding)
-        await founding.found(restored.state(self.watermark, self.generations), self.formation, incarnation)
+        state = await restored.state(self.watermark, self.generations)
+        await founding.found(state, self.formation, incarnation)
         self.jobs += len(restored.jobs)
 
     async def _keep_letters(self, partition: int, restored: Restored) -> None:

@@ -1,11 +1,17 @@
 """A node's loop comes round while there is much to do: with handlers that take time on a clock of the test's own."""
 
+from collections.abc import Callable
+
 import pytest
 import trio
 
+from tenure.scheduler import alarms, running, tenure
 from tenure.scheduler.context import Context
-from tenure.scheduler.jobtype import Job, JobType
+from tenure.scheduler.host import Host
+from tenure.scheduler.jobtype import Job, JobType, Retry
+from tenure.scheduler.journal import Journal
 from tenure.scheduler.pace import SLICE_S, Pace
+from tenure.scheduler.tenure import Tenure
 from tests.pure.core.bench import Bench, Opened, rest
 
 
@@ -146,3 +152,100 @@ async def test_partitions_of_a_node_share_its_time() -> None:
     assert len(done) == 30
 
 
+class Rounds(trio.abc.Instrument):
+    """By how much something grew at most while the loop came round once."""
+
+    def __init__(self, count: Callable[[], int]) -> None:
+        self.count, self.most, self._before = count, 0, count()
+        trio.lowlevel.add_instrument(self)
+
+    def before_io_wait(self, timeout: float) -> None:
+        now = self.count()
+        self.most, self._before = max(self.most, now - self._before), now
+
+
+async def leave_waiting(bench: Bench, jobs: int, *, type: JobType) -> None:
+    """Jobs to which messages have come, and whose owner is gone."""
+    first = await bench.open(type)
+    for n in range(jobs):
+        await bench.define(f"w{n}", type.name, wanted="paused")
+    await rest(2)
+    await bench.send(*(bench.message(f"w{n}", 0.01) for n in range(jobs)))
+    await rest(2)
+    await first.kill()
+    for n in range(jobs):
+        await bench.define(f"w{n}", type.name, revision=2)
+
+
+async def test_jobs_for_which_something_waits_are_brought_back_some_at_a_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tenure, "BROUGHT_A_SLICE", 5)
+    await leave_waiting(bench, 60, type=WORKER)
+    rounds: list[Rounds] = []
+
+    def watched(host: Host, journal: Journal) -> Tenure:
+        made = Tenure(host, journal)
+        rounds.append(Rounds(lambda: len(made.lives.by_id)))
+        return made
+
+    await bench.open(WORKER, make=watched, definitions_sweep_s=1000.0)
+    await bench.until(lambda: rounds[0].count() == 60)
+    assert rounds[0].most <= 5
+    await rest(2)
+    assert [(await bench.state_of(f"w{n}"))["n"] for n in range(60)] == [1] * 60
+
+
+class Waiter(Job):
+    n: int = 0
+
+    async def on_message(self, ctx: Context, message: float) -> int:
+        BEGUN.append(ctx.id)
+        self.n += 1
+        return self.n
+
+
+BEGUN: list[str] = []
+WAITER = JobType("waiter", Waiter)
+
+
+async def test_async_turns_begin_some_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "TASKS_A_PASS", 5)
+    await leave_waiting(bench, 60, type=WAITER)
+    BEGUN.clear()
+    rounds = Rounds(lambda: len(BEGUN))
+    await bench.open(WAITER)
+    await rest(10)
+    assert [(await bench.state_of(f"w{n}"))["n"] for n in range(60)] == [1] * 60
+    assert rounds.most <= 10
+    assert len(BEGUN) == 60
+
+
+class Fails(Job):
+    n: int = 0
+
+    def on_message(self, ctx: Context, message: int) -> None:
+        if ctx.attempt == 1:
+            raise ValueError("not yet")
+        self.n += 1
+
+
+async def test_what_is_to_be_tried_again_at_one_time_is_so_some_at_a_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alarms, "RUNG_IN_ANY_CASE", 5)
+    type = JobType("fails", Fails, retry=Retry(first_delay_s=3.0))
+    opened = await bench.open(type)
+    for n in range(60):
+        await bench.define(f"w{n}", "fails")
+    await rest(1)
+    await bench.send(*(bench.message(f"w{n}", 1) for n in range(60)))
+    await rest(1)
+    assert len(opened.tenure.alarms.retries) == 60
+    opened.tenure.host.pace.is_over = lambda: True  # type: ignore[method-assign]  # all of a slice is used up
+    rounds = Rounds(lambda: -len(opened.tenure.alarms.retries))
+    await bench.until(lambda: not opened.tenure.alarms.retries)
+    assert rounds.most <= 5
+    del opened.tenure.host.pace.is_over
+    await rest(1)
+    assert [(await bench.state_of(f"w{n}"))["n"] for n in range(60)] == [1] * 60

@@ -128,7 +128,7 @@ def test_stragglers_become_mail_in_their_order() -> None:
     assert turn_id("a", 1, same) not in turns
 
 
-def test_each_job_comes_to_its_partition_with_all_that_it_has() -> None:
+async def test_each_job_comes_to_its_partition_with_all_that_it_has() -> None:
     ids = [f"job-{n}" for n in range(50)]
     bucket = Bucket({}, {}, {}, [])
     for id in ids:
@@ -144,14 +144,39 @@ def test_each_job_comes_to_its_partition_with_all_that_it_has() -> None:
     assert sorted(id for restored in found.values() for id in restored.jobs) == sorted(ids)
     for partition, restored in found.items():
         assert {partition_of(id, 3) for id in (*restored.jobs, *restored.definitions)} == {partition}
-    state = found[partition_of("job-7", 3)].state(watermark=77)
+    state = await found[partition_of("job-7", 3)].state(watermark=77)
     assert [envelope.body for envelope in state.mail["job-7"]] == [body("first"), body("second"), body("third")]
     assert (state.remembered["job-7"], state.steps["job-7"]) == ({"order": (9, None)}, {("turn", "step"): b"1"})
     assert (state.watermark, state.cursors, state.numbered, state.cut) == (77, {}, {}, 0)
-    assert found[partition_of("t", 3)].state(0).subscribers == {"t": {"job-7": None}}
-    dead = found[partition_of("job-9", 3)].state(0)
+    assert (await found[partition_of("t", 3)].state(0)).subscribers == {"t": {"job-7": None}}
+    dead = await found[partition_of("job-9", 3)].state(0)
     assert [letter.at_ms for letter in dead.dead.values()] == [20, 50]
     assert (list(dead.dead), dead.buried_count) == ([1, 2], 2)
+
+
+async def test_what_hangs_on_a_job_is_put_together_of_pieces_that_come_in_any_order() -> None:
+    whole = Extras([Envelope("j", body(n)) for n in range(2000)], {f"order-{n}": (9, None) for n in range(1500)})
+    pieces = [raw(Bucket({}, {}, {"j": piece}, [], place)) for place, piece in enumerate(whole.parts(), 1)]
+    assert len(pieces) > 6
+    rehash = Rehash(1, [0], cluster="c", now_ms=NOW)
+    rehash.add_bucket(raw(Bucket({"j": record()}, {}, {}, [])))
+    for bucket in (*pieces[3:], *pieces[:3]):
+        rehash.add_bucket(bucket)
+    rehash.add_rest(part(stragglers=[slot(CLIENT, 0, Envelope("j", body("last")))]), lambda name: [])
+    state = await rehash.finish()[0].state(0)
+    assert [envelope.body for envelope in state.mail["j"]] == [*(body(n) for n in range(2000)), body("last")]
+    assert list(state.remembered["j"]) == [f"order-{n}" for n in range(1500)]
+
+
+async def test_the_end_of_an_activity_is_told_before_a_stop_also_where_much_waits_behind_that() -> None:
+    activity = begin("j", 1, "j/1/started", "x", "process", {}, ActivityPolicy(), cluster="before", now_ms=NOW)
+    cancelling = replace(activity, status=ActivityStatus.CANCELLING)
+    rehash = Rehash(1, [0], cluster="after", now_ms=NOW)
+    rehash.add_bucket(raw(Bucket({"j": record(activities=(cancelling,))}, {}, {}, ["j"])))
+    for place, kinds in ((2, [Kind.MESSAGE]), (1, [Kind.STOP, Kind.MESSAGE])):
+        rehash.add_bucket(raw(Bucket({}, {}, {"j": Extras([Envelope("j", kind=kind) for kind in kinds])}, [], place)))
+    kinds = [envelope.kind for envelope in rehash.finish()[0].extras["j"].mail]
+    assert kinds == [Kind.ACTIVITY, Kind.STOP, Kind.MESSAGE, Kind.MESSAGE]
 
 
 def test_only_what_was_selected_is_held() -> None:

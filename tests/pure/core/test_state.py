@@ -362,6 +362,18 @@ def test_what_was_remembered_is_dropped_when_its_time_is_over_and_nothing_else()
     assert (state.remembered_count, state.remembered_bytes) == (2, 24 + 2 + 24 + 1)
 
 
+def test_very_much_that_is_remembered_is_dropped_some_at_a_time() -> None:
+    state = PartitionState()
+    for n in range(25_000):
+        state.remember("a", f"order-{n}", 10, None)
+    state.remember("a", "later", 20, None)
+    steps = 0
+    while not state.forget_expired("a", 10):
+        steps += 1
+        assert len(state.remembered["a"]) == 25_001 - 10_000 * steps
+    assert (steps, state.remembered) == (2, {"a": {"later": (20, None)}})
+
+
 def test_a_removed_job_leaves_nothing_that_hangs_on_it() -> None:
     state = PartitionState()
     record = Record("r1", "", RecordKind.TURNS, 1, "n1", 0)

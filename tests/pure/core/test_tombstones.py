@@ -262,7 +262,7 @@ async def test_who_does_not_know_for_long_whether_a_job_was_made_does_not_try_ag
 
 
 async def test_restored_partitions_know_what_was_given() -> None:
-    assert Restored().state(5, 7).generations == 7
+    assert (await Restored().state(5, 7)).generations == 7
 
 
 async def test_a_million_finished_jobs_an_hour_leave_less_than_50_mib(bench: Bench) -> None:
