@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-__all__ = ["HANGS_MAX", "HANG_PREFIX", "WORD_KEPT_S", "Hang", "Hangs", "hang_key"]
+__all__ = ["HANGS_MAX", "HANG_PREFIX", "WORD_KEPT_S", "Hang", "Hangs", "hang_key", "some_turn"]
 
 HANG_PREFIX = b"hang/"
 """What the keys of such words begin with, in the map of nodes."""
@@ -36,6 +36,7 @@ class Hang(Struct, frozen=True):
     partition: int
     job: str
     turn: str
+    """Empty: some turn of this job. Its node could not see which (see `noted`)."""
     where: str = ""
     """The line of the application, for people."""
     ends_after_s: float = 0.0
@@ -46,6 +47,11 @@ class Hang(Struct, frozen=True):
     alone: bool = False
     """In this turn, with nothing else at work, the process took more than half of what it may: whoever runs it ends of
     it, and one is enough."""
+
+
+def some_turn(job: str) -> str:
+    """What stands for a turn that is not known. No turn is called so."""
+    return f"{job}/"
 
 
 def hang_key(node: str) -> bytes:
@@ -74,7 +80,9 @@ class Hangs:
         found: dict[str, list[Hang]] = {}
         for key, hang in sorted(words.items()):
             if hang.node != self._node and key not in self._settled:
-                found.setdefault(hang.turn, []).append(self._as_it_is(hang, now_s - self._since_s[key]))
+                found.setdefault(hang.turn or some_turn(hang.job), []).append(
+                    self._as_it_is(hang, now_s - self._since_s[key])
+                )
         self._by_turn = found
         changed = (turn for turn in before.keys() | found.keys() if before.get(turn) != found.get(turn))
         return {hang.partition for turn in changed for hang in (*before.get(turn, ()), *found.get(turn, ()))}
@@ -99,21 +107,25 @@ class Hangs:
         """Has this been here for so long that its turn would have been taken in since, were it not done?"""
         return now_s - self._since_s.get(hang_key(hang.node), now_s) >= OLD_AFTER_S
 
-    def is_standing(self, turn: str) -> bool:
-        """Does somebody stand in this turn, who may come back yet?"""
-        return any(not hang.ended for hang in self._by_turn.get(turn, ()))
+    def is_standing(self, turn: str, job: str) -> bool:
+        """Does somebody stand in this turn, or in some turn of its job, who may come back yet?"""
+        words = (*self._by_turn.get(turn, ()), *self._by_turn.get(some_turn(job), ()))
+        return any(not hang.ended for hang in words)
 
     def ended(self, turn: str) -> list[Hang]:
         """The nodes that have ended of it."""
         return [hang for hang in self._by_turn.get(turn, ()) if hang.ended]
 
-    def is_proved(self, turn: str) -> bool:
-        """Would whoever runs this turn end of it?"""
+    def against(self, turn: str, job: str) -> list[Hang]:
+        """The nodes that have ended of it, if that is enough to give it up. One that ended of some turn of this job
+        counts, where another one names it."""
         ended = self.ended(turn)
-        return len(ended) >= HANGS_MAX or any(hang.alone for hang in ended)
+        if ended and not any(hang.alone for hang in ended):
+            ended += self.ended(some_turn(job))
+        return ended if len(ended) >= HANGS_MAX or any(hang.alone for hang in ended) else []
 
-    def settle(self, turn: str) -> list[bytes]:
+    def settle(self, *turns: str) -> list[bytes]:
         """They have had their effect; returns the keys under which they are to be deleted."""
-        keys = [hang_key(hang.node) for hang in self._by_turn.pop(turn, ())]
+        keys = [hang_key(hang.node) for turn in turns for hang in self._by_turn.pop(turn, ())]
         self._settled.update(keys)
         return keys

@@ -18,6 +18,7 @@ from tenure.scheduler.grid.port import Grid
 from tenure.scheduler.hangs import Hangs
 from tenure.scheduler.jobtype import JobType, Registry, unpickled_type
 from tenure.scheduler.keys import partition_of
+from tenure.scheduler.noted import NOTES_BYTES, Board
 from tenure.scheduler.pace import Pace
 from tenure.scheduler.precedence import Precedence
 from tenure.scheduler.settings import NodeSettings
@@ -101,6 +102,8 @@ class Host:
     is_shut_down: "Callable[[], bool]" = lambda: False
     """Does this node end with all others?"""
     formats: Formats = field(default_factory=Formats)
+    board: Board = field(default_factory=lambda: bytearray(NOTES_BYTES))
+    """What the loop is at is noted here."""
     unfit: dict[int, str] = field(default_factory=dict)
     """Partitions that this node has met something in that it can't read or run: the reason. They are given to nodes
     that can, where there are any; this one does not get them back."""

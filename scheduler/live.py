@@ -30,6 +30,7 @@ class Live:
         "is_ended",
         "loading",
         "mail_bytes",
+        "note",
         "pickled",
         "precounted",
         "progress",
@@ -65,6 +66,8 @@ class Live:
         self.application = ""
         self.activities: tuple[Activity, ...] = ()
         self.instance: Any = None
+        self.note = b""
+        """See `noted`; made when it is first needed."""
         self.queue: deque[Envelope] = deque()
         self.carried = 0
         self.mail_bytes = 0

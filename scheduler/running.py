@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from tenure.scheduler.live import Live
+from tenure.scheduler.noted import NO_NOTES, NOTES
 from tenure.scheduler.snapshots.schedule import BUILT_IN
 from tenure.scheduler.turnid import turn_id
 
@@ -83,6 +84,12 @@ class Running:
 
     async def _run_each(self) -> int:
         """Returns how many tasks were begun."""
+        try:
+            return await self._run_some()
+        finally:
+            self.host.board[NOTES] = NO_NOTES  # what comes now is none of theirs
+
+    async def _run_some(self) -> int:
         pace, turns = self.host.pace, self.turns
         if pace.is_over():
             pace.end()

@@ -103,9 +103,9 @@ class NodeSettings(_Checked, frozen=True, kw_only=True):
     """Blocking turns at work at the same time on one node; others wait, and that is not counted as running. As many
     more threads at most are replaced whose turn was given up and that still run."""
     hung_after_s: float = 10.0
-    """A node whose loop has stood still in one handler for so long is ended by its watchdog (exit code 4), for its
-    supervisor to start it again; 0: never. Where `tenure` runs the node, that is, not in tests; and not where it has
-    a member of its own, with which all data would end."""
+    """A node whose loop has stood still in one handler for so long is ended by its watchdog (exit code 4), or by its
+    warden (kill -9) where no thread of it comes to run, for its supervisor to start it again; 0: never. Where `tenure`
+    runs the node, that is, not in tests; and not where it has a member of its own, with which all data would end."""
     memory_max_mib: float | None = None
     """A node whose process comes to take more memory than this while its loop stands still in one handler is ended in
     the same way, at once; 0: never. None: nine tenths of what its control group (its container) or `ulimit -v` allows,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from tenure.scheduler.grid.port import GridError, Map
-from tenure.scheduler.hangs import Hang
+from tenure.scheduler.hangs import Hang, some_turn
 from tenure.scheduler.live import Live
 from tenure.scheduler.turnid import turn_id
 from tenure.scheduler.wire import Failure
@@ -125,7 +125,7 @@ class Suspicion:
         for live in [live for live in ready.values() if live.queue and live.may_run() and not live.precounted]:
             first = live.queue[0]
             turn = turn_id(live.id, live.generation, first)
-            if hangs.is_standing(turn):
+            if hangs.is_standing(turn, live.id):
                 del ready[live.id]
                 self._standing[live.id] = live
             elif hangs.ended(turn) and not first.attempts:
@@ -138,11 +138,13 @@ class Suspicion:
         for hang in hangs.about(self.tenure.partition):
             if hang.ended and hangs.is_old(hang, trio.current_time()) and not self._is_waiting_for(hang):
                 draft = self.tenure.turns.draft
-                self.tenure.start(self._forget_hangs, draft, hangs.settle(hang.turn))
+                self.tenure.start(self._forget_hangs, draft, hangs.settle(hang.turn or some_turn(hang.job)))
                 self.tenure.want_commit()
 
     def _is_waiting_for(self, hang: Hang) -> bool:
         live = self.tenure.lives.by_id.get(hang.job)
+        if not hang.turn:
+            return live is not None and bool(live.queue) and live.queue[0].attempts > 0
         first = islice(live.queue, FIRST) if live is not None else ()
         return live is not None and any(turn_id(live.id, live.generation, it) == hang.turn for it in first)
 
@@ -183,10 +185,10 @@ class Suspicion:
         """Was its first message running in too many crashes? Then its job fails."""
         attempts = live.queue[0].attempts
         turn = turn_id(live.id, live.generation, live.queue[0])
-        if self.tenure.host.hangs.is_proved(turn):
-            hung = self.tenure.host.hangs.ended(turn)
+        if hung := self.tenure.host.hangs.against(turn, live.id):
             live.failure = Failure(_told(hung), "", turn, max(attempts, len(hung)), self.tenure.host.now_ms())
-            self.tenure.start(self._forget_hangs, self.tenure.turns.draft, self.tenure.host.hangs.settle(turn))
+            keys = self.tenure.host.hangs.settle(turn, some_turn(live.id))
+            self.tenure.start(self._forget_hangs, self.tenure.turns.draft, keys)
             self.tenure.failing.give_up(live, live.queue[0])
             return True
         most = self.tenure.settings.crash_attempts_max

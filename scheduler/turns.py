@@ -24,6 +24,7 @@ from tenure.scheduler.fences import Fences
 from tenure.scheduler.jobtype import JobType
 from tenure.scheduler.keys import checked_address, checked_id, partition_of
 from tenure.scheduler.live import Live
+from tenure.scheduler.noted import JOB, TURN, job_note, turn_note
 from tenure.scheduler.timers import granted
 from tenure.scheduler.turnid import set_by, step_turn, turn_id
 from tenure.scheduler.wire import EMPTY, UNSTORABLE, Answer, Envelope, Kind
@@ -79,7 +80,7 @@ class Turns:
         """What is done now goes in here."""
         self.in_flight: Draft | None = None
         """What is being committed."""
-        self.budget, self.pace = tenure.host.budget, tenure.host.pace
+        self.budget, self.pace, self.board = tenure.host.budget, tenure.host.pace, tenure.host.board
         self._freed = trio.Event()
         """Set when turns that wait for room in a draft may look again."""
         self._is_awaited = False
@@ -117,10 +118,14 @@ class Turns:
         """Run the queue of a job whose handlers are plain, until it is empty or stopped, or the pass has to end."""
         queue, type, clock, ends_s = live.queue, live.type, self.pace.clock, self.pace.ends_s
         draft, changed, full_bytes = self.draft, self.draft.changed, self.budget.full_bytes
+        self.board[JOB] = live.note or self._note(live)
+        is_suspected = self.suspicion.is_on()
         while queue and live.may_run() and not self.suspicion.holds(live):
             if changed.size_bytes + draft.other_bytes + draft.sent_bytes >= full_bytes or clock() >= ends_s:
                 return
             envelope = queue[0]
+            if is_suspected:
+                self.board[TURN] = turn_note(self.partition, live.id, turn_id(live.id, live.generation, envelope))
             message = self._begin(live, envelope)
             if message is DEALT_WITH:
                 continue
@@ -135,6 +140,10 @@ class Turns:
                 self.tenure.failing.raised(live, envelope, error)
             else:
                 self._succeed(live, envelope, ctx, state, answer)
+
+    def _note(self, live: Live) -> bytes:
+        live.note = job_note(self.partition, live.id, live.type_name)
+        return live.note
 
     def _call(self, live: Live, type: JobType, ctx: Context, envelope: Envelope, message: Any) -> Any:
         kind = envelope.kind

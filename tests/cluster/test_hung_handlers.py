@@ -25,6 +25,7 @@ pytestmark = pytest.mark.cluster
 
 SETTINGS = MemberSettings(cluster_name="hung-tests", port=0, heap_initial_mib=64, heap_max_mib=256)
 APPLICATION = """
+import itertools
 import re
 import time
 import tenure
@@ -45,13 +46,17 @@ class Hog(tenure.Job):
         while message == "memory":
             eaten.append(b"x" * 2**22)
             time.sleep(0.01)
+        if message == "c":
+            sum(range(10**13))
+        if message == "memory in c":
+            list(map("x".join, itertools.repeat(["abc"] * 3000)))
         if message == "regex":
             re.match(r"(a+)+$", "a" * 60 + "b")
         while True:
             pass
 """
 LAST = APPLICATION.splitlines().index("            pass") + 1
-LINES = {"loop": (LAST - 1, LAST), "regex": (LAST - 2,)}
+LINES = {"loop": (LAST - 1, LAST), "regex": (LAST - 2,), "c": (LAST - 6,)}
 
 
 OUTAGE_S = 3.0
@@ -179,6 +184,53 @@ async def test_a_handler_that_never_returns_costs_two_nodes_once_and_its_job(
         assert [client.state(id).total for id in ids] == [1] * 20
         client.retry("hog-1", skip=True)
         assert client.describe("hog-1")["status"] == "running"
+
+
+async def test_one_that_keeps_the_interpreters_lock_in_c_costs_two_nodes_once_and_its_job(
+    app: Path, cluster: str
+) -> None:
+    """No thread of its process comes to run, and no signal is heard: its warden ends it."""
+    with (
+        supervised(3, app, cluster) as nodes,
+        tenure.SyncClient(cluster, registry=load_application(str(app), apart=True)) as client,
+    ):
+        ids = [f"c{n}" for n in range(20)]
+        client.schedule_many([("hung-counter", id, {}) for id in ids])
+        client.schedule("hog", id="hog-1")
+        assert [client.ask(id, 1) for id in ids] == [1] * 20
+        begun_s = time.monotonic()
+        client.publish("hog-1", "c")
+        found = outages(client, ids, begun_s, lambda: has_failed(client, "hog-1"))
+        parked_s = time.monotonic() - begun_s
+        found += outages(client, ids, begun_s, lambda: time.monotonic() - begun_s > parked_s + 8)
+        assert max((end_s for _, end_s, _ in found), default=0) < 20, found
+        assert parked_s < 40
+        error = client.describe("hog-1")["failure"]["error"]
+        assert error.startswith("HungRepeatedly: 2 nodes stood still in this turn")
+        assert f"app_of_hung_tests.py:{LINES['c'][0]} in on_message" in error
+        assert [code for node in nodes for code in node.ends] == [-signal.SIGKILL] * 2
+        said = [entry for node in nodes for entry in node.said()]
+        told = [entry for entry in said if "has blocked the whole of this node" in str(entry.get("event"))]
+        assert {entry["level"] for entry in told} == {"warning", "error"}
+        assert all(entry["event"].startswith("job 'hog-1' (hog)") for entry in told)
+        assert all("in on_message" in entry["stack"] for entry in told)
+        assert [client.state(id).total for id in ids] == [1] * 20
+
+
+async def test_one_that_eats_memory_in_c_is_ended_before_the_system_does_it(app: Path, cluster: str) -> None:
+    with (
+        supervised(3, app, cluster, "--set", "memory_max_mib=500") as nodes,
+        tenure.SyncClient(cluster, registry=load_application(str(app), apart=True)) as client,
+    ):
+        client.schedule("hog", id="hog-1")
+        client.publish("hog-1", "memory in c")
+        with trio.fail_after(60):
+            while not await trio.to_thread.run_sync(has_failed, client, "hog-1"):  # noqa: ASYNC110
+                await trio.sleep(0.2)
+        error = client.describe("hog-1")["failure"]["error"]
+        assert "MiB of memory, more than a node may take (memory_max_mib)" in error
+        codes = [code for node in nodes for code in node.ends]
+        assert codes in ([-signal.SIGKILL], [-signal.SIGKILL] * 2), codes
 
 
 async def test_a_handler_that_eats_memory_costs_one_node_once_and_its_job(app: Path, cluster: str) -> None:

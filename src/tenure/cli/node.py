@@ -2,6 +2,8 @@
 
 import json
 import sys
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -92,7 +94,7 @@ def node(
     from tenure.members import rich_progress
     from tenure.nodes import load
     from tenure.nodes.logs import set_up_logs
-    from tenure.nodes.process import NodeOptions, run_node
+    from tenure.nodes.process import NodeOptions, run_node, watched
 
     if log_level not in ("debug", "info", "warning", "error"):
         raise Usage(f"--log-level is debug, info, warning or error, not {log_level!r}.")
@@ -122,11 +124,11 @@ def node(
         settings=node_settings(set or [], changed),
     )
     set_up_logs(json=output.json, level=log_level)
-    application = load(app)
-    progress = rich_progress() if sys.stderr.isatty() else None
-    trio.run(
-        lambda: run_node(options, application, lambda ready: _announce(ready, as_json=output.json), progress=progress)
-    )
+    with closing(watched(options)) as beside:
+        application = load(app)
+        progress = rich_progress() if sys.stderr.isatty() else None
+        run = partial(run_node, options, application, partial(_announce, as_json=output.json))
+        trio.run(partial(run, progress=progress, beside=beside))
     return Exit.DONE
 
 

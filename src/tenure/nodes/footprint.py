@@ -18,8 +18,10 @@ _VIRTUAL, _RESIDENT = 0, 1
 class Footprint:
     """What one process has taken, of what it may take."""
 
-    def __init__(self, memory_max_mib: float | None) -> None:
-        """With None nine tenths of what the system allows count; with 0 it may take any."""
+    def __init__(self, memory_max_mib: float | None, statm: Path | None = None) -> None:
+        """With None nine tenths of what the system allows count; with 0 it may take any. `statm`: another process's,
+        under the same limits."""
+        self._statm = statm
         if memory_max_mib is not None:
             self._limits = [(_RESIDENT, memory_max_mib)] if memory_max_mib else []
         else:
@@ -29,20 +31,20 @@ class Footprint:
         """What it has taken, as a share of what it may; 0 where that is any."""
         if not self._limits:
             return 0.0
-        taken = _taken_mib()
+        taken = _taken_mib(self._statm or _STATM)
         return max(taken[column] / limit for column, limit in self._limits)
 
     def excess_mib(self) -> float:
         """So many MiB it has taken, where they are more than it may take; 0 where not."""
         if not self._limits:
             return 0.0
-        taken = _taken_mib()
+        taken = _taken_mib(self._statm or _STATM)
         return max((taken[column] for column, limit in self._limits if taken[column] > limit), default=0.0)
 
 
-def _taken_mib() -> tuple[float, float]:
+def _taken_mib(statm: Path) -> tuple[float, float]:
     try:
-        pages = _STATM.read_text().split()
+        pages = statm.read_text().split()
         page_mib = os.sysconf("SC_PAGE_SIZE") / 2**20
         return int(pages[_VIRTUAL]) * page_mib, int(pages[_RESIDENT]) * page_mib
     except (OSError, ValueError, IndexError):  # no Linux

@@ -34,6 +34,7 @@ from tenure.nodes.guard import guard, join_cluster
 from tenure.nodes.launching import open_launchers
 from tenure.nodes.memory import Memory, nodes_memory
 from tenure.nodes.neighbours import Neighbours
+from tenure.nodes.warden import Beside, fork_warden
 from tenure.nodes.watchdog import Watchdog, look_at_main
 from tenure.nodes.whereabouts import announced, embedded_clusters
 from tenure.nodes.word import Word
@@ -48,7 +49,7 @@ from tenure.scheduler.node import Listening, Node
 from tenure.scheduler.settings import NodeSettings
 from tenure.signals import told_to_stop
 
-__all__ = ["NodeOptions", "Ready", "run_node"]
+__all__ = ["NodeOptions", "Ready", "run_node", "watched"]
 
 QUIT_EXIT_CODE = 1
 COLLECT_AFTER = (2_000, 50, 1_000)
@@ -113,19 +114,20 @@ async def run_node(
     on_ready: Callable[[Ready], None],
     *,
     progress: Progress | None = None,
+    beside: Beside | None = None,
 ) -> None:
-    """Run until a signal, then drain. Returns when all was handed over; raises what it failed of."""
+    """Run until a signal, then drain. Returns when all was handed over; raises what it failed of. `beside` is what this
+    process has in common with its warden, if there is one (see `watched`)."""
     began_s = time.monotonic()
     stop, serving = trio.Event(), trio.Event()
-    # With a member of its own nobody else could take over: all data would end with it.
-    hung_after_s = options.settings.hung_after_s if options.cluster is not None else 0.0
-    memory_max_mib = options.settings.memory_max_mib if options.cluster is not None else 0.0
+    hung_after_s, memory_max_mib = _patience(options)
     watchdog = Watchdog(
         hung_after_s,
         options.drain_deadline_s,
         say=_say_of_hangs,
         look=look_at_main,
         footprint=Footprint(memory_max_mib),
+        beside=beside,
     )
     async with trio.open_nursery() as signals:
         await signals.start(_heed_signals, stop, watchdog)
@@ -139,6 +141,9 @@ async def run_node(
                 await _check_members(grid, options)
                 cluster, note = await _join(grid, options)
                 node = _node(grid, cluster, options, application, launchers)
+                if beside is not None:
+                    node.host.board = beside.board
+                    beside.named(node.host.node)
                 node.host.formats.declare(cluster.format)
                 watchdog.node = node.host.node
                 watchdog.is_alone = node.host.threads.are_idle
@@ -169,6 +174,24 @@ async def run_node(
                     await _drain(node, ended, options)
                     nursery.cancel_scope.cancel()
         signals.cancel_scope.cancel()
+
+
+def _patience(options: NodeOptions) -> tuple[float, float | None]:
+    """After how long, and from how much memory on, the node is ended. Not where it has a member of its own: nobody else
+    could take over, and all data would end with it."""
+    if options.cluster is None:
+        return 0.0, 0.0
+    return options.settings.hung_after_s, options.settings.memory_max_mib
+
+
+def watched(options: NodeOptions) -> Beside:
+    """Begin the warden of this process, which is to run such a node. To be called before any thread begins."""
+    leave = None
+    if options.cluster is not None:
+        settings = _reached(options, options.cluster)
+        leave = partial(Word, settings)
+    hung_after_s, memory_max_mib = _patience(options)
+    return fork_warden(hung_after_s, options.drain_deadline_s, memory_max_mib, leave, _say_of_hangs)
 
 
 async def _join(grid: Grid, options: NodeOptions) -> tuple[Cluster, Callable[[Cluster], None]]:

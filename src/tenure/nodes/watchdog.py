@@ -6,12 +6,13 @@
 A handler in which the process's memory outgrows what it may take is ended at once, with the same word, before the
 system ends it with none. A handler that comes back takes the word back. Who ends leaves it: the second node that has to
 end of the same turn is the last one, and the first where the turn took half of that memory (see
-`tenure.scheduler.hangs`). A process that was frozen as a whole is not hung:
-what counts is time in which this thread was awake.
+`tenure.scheduler.hangs`). A process that was frozen as a whole is not hung: what counts is time in which this thread
+was awake. What no thread of the process can see, its warden does (see `warden`).
 """
 
 import os
 import signal
+import socket
 import sys
 import sysconfig
 import threading
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -31,7 +32,10 @@ from tenure.scheduler.turnid import turn_id
 from tenure.scheduler.turns import Turns
 from tenure.signals import SAME_SIGNAL_S
 
-__all__ = ["HUNG_EXIT_CODE", "Standing", "Turn", "Watchdog", "look_at_main", "standing_of"]
+if TYPE_CHECKING:
+    from tenure.nodes.warden import Beside
+
+__all__ = ["HUNG_EXIT_CODE", "Standing", "Turn", "Watchdog", "is_ours", "look_at_main", "standing_of"]
 
 HUNG_EXIT_CODE = 4
 QUIT_EXIT_CODE = 1
@@ -50,7 +54,8 @@ ALONE_SHARE = 0.5
 STACK_CHARS_MAX = 6000
 KINDS = ("message", "start", "stop", "resumed", "timeout", "state", "", "", "", "", "cron", "", "activity")
 _IN_A_TURN: tuple[CodeType, ...] = (Turns.run_plain.__code__, Turns._run_async.__code__, Turns.run_loop.__code__)
-_OURS = str(Path(__file__).resolve().parents[1])
+_OURS = str(Path(__file__).resolve().parents[1]), str(Path(__file__).parents[1])
+"""Folders may be links: in a checkout, those of the package are."""
 _NOT_THE_APPLICATION = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "<frozen"})
 
 
@@ -80,7 +85,7 @@ def standing_of(frame: FrameType | None) -> Standing | None:
     turn, where, here = None, "", frame
     walked: FrameType | None = frame
     while walked is not None and turn is None:
-        if not where and not _is_ours(walked.f_code.co_filename):
+        if not where and not is_ours(walked.f_code.co_filename):
             where = _place(walked)
         if walked.f_code in _IN_A_TURN:
             turn = _turn_of(walked.f_locals)
@@ -88,8 +93,9 @@ def standing_of(frame: FrameType | None) -> Standing | None:
     return Standing(turn, where or _place(here), "".join(traceback.format_stack(frame))[-STACK_CHARS_MAX:])
 
 
-def _is_ours(file: str) -> bool:
-    return file.startswith(_NOT_THE_APPLICATION) or os.path.realpath(file).startswith(_OURS)
+def is_ours(file: str) -> bool:
+    """Is this no file of the application's?"""
+    return file.startswith((*_NOT_THE_APPLICATION, *_OURS)) or os.path.realpath(file).startswith(_OURS)
 
 
 def _place(frame: FrameType) -> str:
@@ -116,14 +122,16 @@ class Watchdog:
         look: Callable[[], Standing | None],
         end: Callable[[int], Any] = os._exit,
         footprint: Footprint | None = None,
+        beside: "Beside | None" = None,
         last_words_s: float = LAST_WORDS_S,
     ) -> None:
         """`say` takes a level, a sentence and a stack. `hung_after_s` 0: it looks, and ends nothing that was not told
         to end, or takes too much memory, by its `footprint` (None: any may be taken).
-        """
+        `beside` is what it has in common with the node's warden, if there is one."""
         self.hung_after_s, self.drain_deadline_s = hung_after_s, drain_deadline_s
         self._say, self._look, self._end, self._last_words_s = say, look, end, last_words_s
         self._footprint = footprint if footprint is not None else Footprint(0)
+        self.beside = beside
         self._share_before = 0.0
         """Of what memory it may take, when the loop last went round."""
         self.node = ""
@@ -146,6 +154,8 @@ class Watchdog:
         """The loop goes round."""
         self._beats += 1
         self._share_before = self._footprint.share()
+        if self.beside is not None:
+            self.beside.beat()
 
     def hear(self, number: int, now_s: float) -> None:
         """A signal came that tells the process to stop; in whatever thread."""
@@ -252,6 +262,8 @@ class Watchdog:
     def _quit(self, code: int, why: str, memory_mib: float = 0.0) -> None:
         """Whatever hangs may hold what the log or the grid needs: neither has more time than a moment."""
         self.is_ending = True
+        if self.beside is not None:
+            self.beside.ending()
         delivered = self._leave_word(ended=True, memory_mib=memory_mib)
         text, stack = f"{self._what()}: {why}", self._standing.stack if self._standing is not None else ""
         saying = threading.Thread(target=self._say, args=("error", text, stack), daemon=True)
@@ -278,14 +290,21 @@ class Watchdog:
 
         def watch() -> None:
             while not stop.wait(TICK_S):
+                if self.beside is not None:
+                    self.beside.tick()
                 self.tick(time.monotonic())
 
         thread = threading.Thread(target=watch, name="tenure-watchdog", daemon=True)
-        with _overheard(lambda number: self.hear(number, time.monotonic())), _alarms(self):
+        pair = None if self.beside is None else (self.beside.hears, self.beside.heard)
+        with _overheard(lambda number: self.hear(number, time.monotonic()), pair), _alarms(self):
             thread.start()
+            if self.beside is not None:
+                self.beside.arm()
             try:
                 yield
             finally:
+                if self.beside is not None:
+                    self.beside.disarm()
                 stop.set()
 
 
@@ -298,10 +317,10 @@ def look_at_main() -> Standing | None:
 
 
 @contextmanager
-def _overheard(hear: Callable[[int], None]) -> Iterator[None]:
+def _overheard(hear: Callable[[int], None], pair: tuple[socket.socket, socket.socket] | None = None) -> Iterator[None]:
     """Python's own handlers wait for the main thread, which may be in a call that does not come back. What the kernel
     says is heard here, by a thread, and handed on to trio, which would have heard it alone."""
-    reading, writing = os.pipe()
+    reading, writing = os.pipe() if pair is None else (pair[0].detach(), pair[1].detach())
     os.set_blocking(writing, False)
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
 

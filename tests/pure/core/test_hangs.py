@@ -11,6 +11,7 @@ from tenure.scheduler.context import Context
 from tenure.scheduler.grid.port import Map
 from tenure.scheduler.hangs import HANG_PREFIX, PATIENCE_S, WORD_KEPT_S, Hang, Hangs, hang_key
 from tenure.scheduler.jobtype import Job, JobType
+from tenure.scheduler.noted import Note, read_notes
 from tenure.scheduler.turnid import turn_id
 from tenure.scheduler.wire import Envelope, decode, encode
 from tests.pure.core.bench import FORMATION, Bench, Kill9, Opened, rest
@@ -158,6 +159,78 @@ async def test_the_first_is_the_last_where_the_turn_alone_ate_its_memory(bench: 
     assert (await bench.state_of("good"))["seen"] == [1, 2]
 
 
+async def test_who_can_not_say_which_turn_of_a_job_it_stands_in_holds_back_that_job_alone(bench: Bench) -> None:
+    turn = await hung(bench)
+    some = word("")
+    second = await taken_over(bench, some)
+    await rest(5)
+    assert not [message for id, message in ran if id == "bad"]
+    assert (await bench.state_of("good"))["seen"] == [1, 2]
+    tell(second, word("", ended=True))
+    with trio.fail_after(60):
+        await second.ended.wait()  # its turn to hang, and it says in which
+    assert ran[-1] == ("bad", 2)
+    both = word("", ended=True) | word(turn, "n2", ended=True)
+    third = await taken_over(bench, both)
+    await rest(5)
+    assert not third.ended.is_set()
+    found = await described(bench)
+    assert found["status"] == "failed"
+    assert found["failure"]["error"].startswith("HungRepeatedly: 2 nodes stood still in this turn")
+    assert found["first_waiting"]["message"] == 2
+
+
+async def test_two_that_can_not_say_which_turn_it_was_park_nothing(bench: Bench) -> None:
+    await hung(bench)
+    trouble.clear()
+    third = await taken_over(bench, word("", ended=True) | word("", "n5", ended=True))
+    await rest(3)
+    assert (await bench.state_of("bad"))["seen"] == [1, 2]
+    await rest(60)
+    tell(third, word("", ended=True) | word("", "n5", ended=True))
+    third.tenure.suspicion.tidy()
+    assert not third.tenure.host.hangs.any()
+
+
+async def test_what_the_loop_is_at_is_noted_and_by_its_turn_while_attempts_are_counted(bench: Bench) -> None:
+    noted: list[Note | None] = []
+
+    class Noted(Job):
+        def on_message(self, ctx: Context, message: int) -> None:
+            noted.append(read_notes(boards[-1]))
+            if message == 2 and not trouble:
+                trouble.add(2)
+                raise Kill9
+
+    class Async(Job):
+        async def on_message(self, ctx: Context, message: int) -> None:
+            await trio.lowlevel.checkpoint()
+            noted.append(read_notes(boards[-1]))
+
+    types = (JobType("noted", Noted), JobType("async", Async))
+    boards = []
+    for id, type in (("bad", "noted"), ("b" * 300, "noted"), ("later", "async")):
+        await bench.define(id, type)
+    first = await bench.open(*types)
+    boards.append(first.tenure.host.board)
+    for id in ("bad", "b" * 300, "later"):
+        await bench.publish(id, 1)
+        await rest(2)
+    assert noted == [Note(0, "bad", "noted", ""), None, None]
+    assert read_notes(boards[-1]) is None
+    key = await bench.send(bench.message("bad", 2))
+    await first.ended.wait()
+    second = await bench.open(*types)
+    boards.append(second.tenure.host.board)
+    await rest(2)
+    turn = turn_id("bad", 1, Envelope("bad", slot=key, origin=FORMATION))
+    assert noted[-1] == Note(0, "bad", "noted", turn)
+    await rest(10)
+    await bench.publish("bad", 3)
+    await rest(1)
+    assert noted[-1] == Note(0, "bad", "noted", "")
+
+
 async def test_who_had_to_end_once_is_tried_again_alone_and_counted(bench: Bench) -> None:
     turn = await hung(bench)
     trouble.clear()  # it was a lock that somebody held, say
@@ -196,10 +269,10 @@ def test_what_has_changed_is_told_once() -> None:
     hangs = Hangs("me")
     assert hangs.see({}, 0.0) == set()
     assert hangs.see(word("t"), 1.0) == {0}
-    assert hangs.is_standing("t")
+    assert hangs.is_standing("t", "bad")
     assert hangs.see(word("t"), 2.0) == set()
     assert hangs.see(word("t", ended=True), 3.0) == {0}
-    assert not hangs.is_standing("t")
+    assert not hangs.is_standing("t", "bad")
     assert [hang.node for hang in hangs.ended("t")] == ["n1"]
     assert hangs.settle("t") == [hang_key("n1")]
     assert hangs.see(word("t", ended=True), 4.0) == set()
