@@ -20,12 +20,14 @@ SPAWNED_BY = "TENURE_SPAWNED_BY"
 """Tells a node who started it; the node tells all. A node takes it out of its environment, so that it is nobody's who
 is started by what the node runs."""
 LAST_WORDS_CHARS = 500
+LAST_WORDS_BYTES = 4 * LAST_WORDS_CHARS
 SAID_NOTHING = "it has said nothing"
 HOOK_TIMEOUT_S = 120.0
 
 
 _running: "list[subprocess.Popen[bytes]]" = []
-"""Nobody here waits for them. Kept, as Python complains of those that are forgotten."""
+"""Nobody here waits for them. Kept, as Python complains of those that are forgotten, until they have ended: the system
+would keep their numbers otherwise."""
 
 
 class Spawned:
@@ -44,6 +46,7 @@ class Spawned:
                 env=_released(_environment(cluster, token)),
             )
         self.pid = self._process.pid
+        _running[:] = [process for process in _running if process.poll() is None]
         _running.append(self._process)
 
     def ended(self) -> int | None:
@@ -52,7 +55,9 @@ class Spawned:
 
     def last_words(self) -> str:
         """The end of what it has said."""
-        return self.log_file.read_text(errors="replace").strip()[-LAST_WORDS_CHARS:] or SAID_NOTHING
+        with self.log_file.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
+            return log.read().decode(errors="replace").strip()[-LAST_WORDS_CHARS:] or SAID_NOTHING
 
 
 async def spawned_by(command: Sequence[str], cluster: str, log_folder: Path | None = None, token: str = "") -> Spawned:

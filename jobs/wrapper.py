@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +62,12 @@ async def _run(folder: RunFolder, file: RunFile, open_uplink: OpenUplink, lock: 
     command = msgspec.convert(file.command, Command)
 
     def keep(outcome: Outcome, untold: Untold) -> None:
-        write_whole(folder / "untold.json", msgspec.json.encode(untold))  # first: the other says that it is over
-        write_whole(folder / "outcome.json", msgspec.json.encode(outcome))
+        try:
+            write_whole(folder / "untold.json", msgspec.json.encode(untold))  # first: the other says that it is over
+            write_whole(folder / "outcome.json", msgspec.json.encode(outcome))
+        except OSError as error:  # the disk is full: it can still be told
+            with suppress(OSError):
+                print(f"how it ended could not be kept: {error}", flush=True)  # noqa: T201  # wrapper.log
 
     async with open_uplink(file.cluster) as uplink, open_command(folder, command, lock, alone=alone) as work:
         attempt = Attempt(
@@ -90,9 +94,7 @@ def _confess(folder: RunFolder, error: BaseException) -> None:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     if (folder / "began").exists() and folder.outcome() is None:
-        what = Outcome(
-            status="failed", error=f"WrapperFailed: {told(error)}", traceback=storable("".join(text))
-        )
+        what = Outcome(status="failed", error=f"WrapperFailed: {told(error)}", traceback=storable("".join(text)))
         write_whole(folder / "outcome.json", msgspec.json.encode(what))
 
 

@@ -201,6 +201,21 @@ async def test_an_outcome_that_could_not_be_told_is_kept(machine: Machine) -> No
     assert found.outcome.error == "ExitCode: it ended with exit code 3"
 
 
+async def test_an_outcome_that_could_not_be_kept_is_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full: what has succeeded is not lost, and not done again."""
+
+    def full(path: Path, data: bytes) -> None:
+        if path.name in ("untold.json", "outcome.json"):
+            raise OSError(28, "No space left on device")
+        write_whole(path, data)
+
+    monkeypatch.setattr("tenure.jobs.wrapper.write_whole", full)
+    await machine.launcher.launch(run("true"))
+    await within(lambda: machine.job.outcome())
+    assert machine.job.outcome() == Outcome(status="succeeded")
+    assert (await machine.until("over")).outcome is None
+
+
 async def test_cut_off_for_too_long_it_ends(machine: Machine) -> None:
     await machine.launcher.launch(run("sleep", "600", orphan_after_s=1.0, cancel_deadline_s=0.2))
     await within(lambda: machine.job.heard)

@@ -1,6 +1,7 @@
 """How a node whose loop stands still leaves word: by a connection of its own, in a thread of its own."""
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import structlog
@@ -17,6 +18,7 @@ __all__ = ["Word"]
 
 POLL_S = 0.02
 RETRY_S = 0.1
+AGAIN_S = 1.0
 KEPT_OPEN_S = 10.0
 """The connection is closed when there was nothing to say for so long."""
 
@@ -41,13 +43,18 @@ class Word:
         return done
 
     def _run(self) -> None:
-        try:
-            trio.run(self._speak)
-        except BaseException as error:  # noqa: BLE001  # a hint; the thread has nobody to tell
-            structlog.get_logger("tenure").warning(f"what this node stands in could not be left word of: {error!r}")
-        finally:
-            with self._lock:
-                self._is_running = False
+        """Until there is nothing to say: a word that is not taken back is held against its turn."""
+        is_told = False
+        while True:
+            try:
+                trio.run(self._speak)
+                return
+            except BaseException as error:  # noqa: BLE001  # a hint; the thread has nobody to tell
+                if not is_told:
+                    text = f"what this node stands in can't be left word of now, and is tried again: {error!r}"
+                    structlog.get_logger("tenure").warning(text)
+                is_told = True
+            time.sleep(AGAIN_S)
 
     async def _speak(self) -> None:
         from tenure.scheduler.grid.hazelcast import HazelcastGrid
@@ -65,7 +72,12 @@ class Word:
                     quiet_s += POLL_S
                     continue
                 quiet_s = 0.0
-                await self._say(grid, *wanted)
+                try:
+                    await self._say(grid, *wanted)
+                except BaseException:
+                    with self._lock:
+                        self._wanted = self._wanted or wanted
+                    raise
 
     async def _say(self, grid: Grid, hang: Hang | None, done: threading.Event) -> None:
         while self._wanted is None:  # what is newer counts

@@ -41,6 +41,17 @@ async def test_a_spawned_process_has_a_log_the_cluster_and_a_name_of_its_own(tmp
     assert first.log_file != second.log_file
 
 
+async def test_those_that_have_ended_are_let_go_by_those_that_come_after(tmp_path: Path) -> None:
+    first = await spawned_by([sys.executable, "-c", "print('x' * 100_000)"], CLUSTER, tmp_path)
+    with trio.fail_after(20):
+        while psutil.Process(first.pid).status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110  # a process sets no event
+            await trio.sleep(0.02)
+    await spawned_by([sys.executable, "-c", ""], CLUSTER, tmp_path)
+    assert not psutil.pid_exists(first.pid)
+    assert first.ended() == 0
+    assert first.last_words() == "x" * 500
+
+
 async def test_a_spawned_process_can_say_by_whom_and_that_of_another_is_not_inherited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
