@@ -125,7 +125,8 @@ def _subscribed(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> N
 
 def _retry(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     """Try a failed job's event again; with `skip`, make a dead letter of it and go on with the next. `event` names the
-    turn that is meant: where another one has failed by now, nothing is done. (Older clients name none.)
+    turn that is meant: where another one has failed by now, nothing is done; nor where it is just being tried again.
+    (Older clients name none.)
 
     A job that is paused stays so, and tries when it is resumed. One that is to go does, and its stop is not skipped.
     """
@@ -136,6 +137,9 @@ def _retry(tenure: "Tenure", envelope: Envelope, arguments: Arguments) -> None:
     meant = arguments.get("event")
     if failed and meant and live.failure is not None and live.failure.event != meant:
         tenure.turns.draft.answer_value(envelope, False)
+        return
+    if failed and arguments.get("skip") and live.running:
+        tenure.turns.draft.answer_value(envelope, False)  # it is being tried again, and may succeed
         return
     if failed and arguments.get("skip"):
         _skip(tenure, live)
@@ -152,7 +156,7 @@ def _skip(tenure: "Tenure", live: Live) -> None:
     if resumed is not None and live.failure is not None and "/resumed@" in live.failure.event:
         resumed = None
     first = live.queue[0 if resumed is None else 1] if live.queue else None
-    if first is None or first.kind == Kind.STOP or live.running:
+    if first is None or first.kind == Kind.STOP:
         return
     if resumed is not None:
         tenure.turns.done(live, resumed)

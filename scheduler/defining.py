@@ -124,7 +124,10 @@ class Defining:
                 there = decode(stored, Definition)
                 if there.wanted != "removed":
                     if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, stored):
-                        return self._check_same(type, id, parameters, there)
+                        self._check_same(type, id, parameters, there)
+                        if there.generation > 1:  # its owner may know only the one before, which is to end
+                            await self._reconciled(id, there.revision)
+                        return None
                 elif there.birth in mine:
                     if await self.grid.replace_if_same(Map.JOBS, partition, key, stored, stored):
                         return None  # it was made, and is gone already

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Definitions", "never_was", "removed"]
 
+SHARE = 0.25
+"""Of what a pass has left of its slice, definitions have so much: messages, timers and turns have the rest."""
 SPREAD_S = 0.5
 """The first sweeps of partitions that open together are spread over so long."""
 REST = 10
@@ -60,6 +62,8 @@ class Definitions:
         """Questions that are answered when their job has reached a revision (or, if it is to end: as soon as it does),
         and what was proved since."""
         self._soon = trio.Event()
+        self._ends_s = 0.0
+        """Of this pass's part in the slice."""
         self._births = itertools.count(1)
 
     # -- what is seen -----------------------------------------------------------------------------
@@ -171,6 +175,8 @@ class Definitions:
 
     def reconcile(self) -> None:
         """Make jobs what their definitions say, in the draft."""
+        now_s = self.host.pace.clock()
+        self._ends_s = now_s + (self.host.pace.ends_s - now_s) * SHARE
         while self._seen and not self._must_end():
             id = next(iter(self._seen))
             self._reconcile_seen(id, *self._seen.pop(id))
@@ -206,7 +212,7 @@ class Definitions:
 
     def _must_end(self) -> bool:
         """Are the rest for the next record? Each has its job's state in it, or a message that can't be delivered."""
-        return self.tenure.turns.draft.size() >= self.host.budget.seen_bytes or self.host.pace.is_over()
+        return self.tenure.turns.draft.size() >= self.host.budget.seen_bytes or self.host.pace.clock() >= self._ends_s
 
     def postpone(self, envelope: Envelope) -> bool:
         """Should this command wait for jobs that are about to be created? Then it is run when they are."""
@@ -307,8 +313,8 @@ class Definitions:
         if live.failure is not None:
             live.failure = None
             if live.queue:
+                self.tenure.turns.draft.uncount(live, 0)
                 live.queue[0].attempts = 0
-                live.precounted = 0
                 self.tenure.turns.draft.recounted[live.id] = live
         draft = self.tenure.turns.draft
         draft.changed[live.id] = draft.uncarried[live.id] = live

@@ -10,8 +10,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Refusals"]
 
-REWRITTEN_BYTES_MAX = 2**20
-"""A longer mailbox is not written anew for the questions in it: those wait."""
+QUESTIONS_A_PASS = 1000
+"""So many of those that wait are answered in one pass; the others in the next ones."""
+COUNTED_MAX = 100
+"""In a queue that is longer, all count as messages: nobody looks at each for every question."""
 
 
 class Refusals:
@@ -19,6 +21,8 @@ class Refusals:
 
     def __init__(self, tenure: "Tenure") -> None:
         self.tenure = tenure
+        self._left: dict[str, None] = {}
+        """Jobs for which more questions wait that are to be refused."""
 
     def refuses(self, live: Live, envelope: Envelope) -> bool:
         """Was this question refused? One that was done before is answered as it was then."""
@@ -28,28 +32,44 @@ class Refusals:
         if envelope.id and (known := turns.remembered(live.id, envelope.id)) is not None:
             turns.draft.answer(envelope, known[1] or Answer(0, True, EMPTY))
         else:
-            self._refuse(live, envelope, refusal)
+            self._refuse(live, envelope, refusal, _messages(live))
         self.tenure.lives.ready(live)  # to be forgotten
         return True
 
     def refuse_waiting(self, live: Live) -> None:
         """It runs nothing any more for now: what waits is kept, but for questions. What was begun is none of them."""
-        refusal = self.tenure.holding.refusal(live)
-        if refusal is None or live.mail_bytes > REWRITTEN_BYTES_MAX:
+        if (refusal := self.tenure.holding.refusal(live)) is None:
             return
         is_begun = live.running or live.failure is not None
-        waiting = [
-            envelope
-            for n, envelope in enumerate(live.queue)
-            if envelope.reply and envelope.kind == Kind.MESSAGE and not (n == 0 and (is_begun or envelope.attempts))
-        ]
+        waiting = list[Envelope]()
+        for n, envelope in enumerate(live.queue):
+            if envelope.reply and envelope.kind == Kind.MESSAGE and not (n == 0 and (is_begun or envelope.attempts)):
+                waiting.append(envelope)
+                if len(waiting) == QUESTIONS_A_PASS:
+                    self._left[live.id] = None
+                    self.tenure.wake()
+                    break
         if waiting:
             self.tenure.lives.take_out(live, waiting)
+            messages = _messages(live)
             for envelope in waiting:
-                self._refuse(live, envelope, refusal)
+                self._refuse(live, envelope, refusal, messages)
 
-    def _refuse(self, live: Live, envelope: Envelope, refusal: tuple[str, str]) -> None:
+    def go_on(self) -> None:
+        """With those that were left in the pass before."""
+        left, self._left = self._left, {}
+        for id in left:
+            if (live := self.tenure.lives.by_id.get(id)) is not None:
+                self.refuse_waiting(live)
+
+    def _refuse(self, live: Live, envelope: Envelope, refusal: tuple[str, str], messages: int) -> None:
         name, cause = refusal
-        waiting = sum(other.kind == Kind.MESSAGE for other in live.queue)
-        text = f"job {live.id!r} took no question, and nothing was done: {cause}; {waiting} messages wait for it"
+        text = f"job {live.id!r} took no question, and nothing was done: {cause}; {messages} messages wait for it"
         self.tenure.turns.draft.answer_error(envelope, name, text)
+
+
+def _messages(live: Live) -> int:
+    """How many wait, for people."""
+    if len(live.queue) > COUNTED_MAX:
+        return len(live.queue)
+    return sum(envelope.kind == Kind.MESSAGE for envelope in live.queue)

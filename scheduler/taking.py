@@ -98,6 +98,7 @@ class Taking:
         lanes, draft, heard = self.inlanes, self.turns.draft, self.tenure.forgetting.heard
         cutting, holding = self.tenure.cutting, self.holding
         messages = size_bytes = 0
+        self.refusals.go_on()
         self._ends_s = self._half_of_the_slice()
         senders, lanes.fresh = self._senders(), {}
         last: bytes | None = None

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 from msgspec import Raw
+from msgspec.structs import replace
 
 from tenure.scheduler.client import GridClient, open_client
 from tenure.scheduler.cluster import MARKER, Cluster
@@ -14,7 +15,7 @@ from tenure.scheduler.context import Context
 from tenure.scheduler.definitions import removed
 from tenure.scheduler.errors import JobRemoved
 from tenure.scheduler.grid.memory import Fault
-from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.grid.port import GridError, Map, Unknown
 from tenure.scheduler.jobtype import Job, JobType, Registry
 from tenure.scheduler.wire import Definition, Status, decode, encode
 from tests.pure.core.bench import FORMATION, Bench, Opened, P, rest
@@ -328,3 +329,39 @@ async def test_a_job_is_made_under_another_type_while_its_turn_runs(bench: Bench
         "slow two ends",
         "slow stops",
     ]
+
+
+@pytest.mark.parametrize("by", ["an answer that was lost", "another client"])
+async def test_what_is_sent_when_a_job_is_made_anew_is_not_for_the_one_before(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    opened = await bench.open(ACCOUNT, hints=False, definitions_sweep_s=100.0)  # hears of no definition for long
+    async with client_of(bench) as client:
+        await client.defining.schedule("account", "a", {})
+        await client.ask("a", 5)
+        await rest(2)
+        grid: Any = client.grid
+        stored = await grid.get(Map.JOBS, P, b"a")
+        gone = removed(decode(stored, Definition), bench.now_ms())
+        assert await grid.replace_if_same(Map.JOBS, P, b"a", stored, encode(gone))  # its client dies
+        if by == "another client":
+            anew = replace(decode(stored, Definition), generation=2, revision=gone.revision + 1, birth=b"another")
+            assert await grid.replace_if_same(Map.JOBS, P, b"a", encode(gone), encode(anew))
+        else:
+            change, lost = grid.replace_if_same, list[bool]()
+
+            async def lose_one(map: Map, *arguments: Any, **options: Any) -> bool:
+                done: bool = await change(map, *arguments, **options)
+                if done and map is Map.JOBS and not lost:
+                    lost.append(True)
+                    raise Unknown("the answer was lost")
+                return done
+
+            monkeypatch.setattr(grid, "replace_if_same", lose_one)
+        await client.defining.schedule("account", "a", {})
+        await client.publish("a", 1)
+        opened.tenure.sweeping.soon()
+        await rest(1)
+        opened.tenure.definitions.sweep_soon()
+        await rest(5)
+        assert (await client.state("a")).total == 1

@@ -7,12 +7,15 @@ import trio
 
 from tenure.scheduler import alarms, running, tenure
 from tenure.scheduler.context import Context
+from tenure.scheduler.grid.port import Map
 from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import Job, JobType, Retry
 from tenure.scheduler.journal import Journal
+from tenure.scheduler.keys import slot_key
 from tenure.scheduler.pace import SLICE_S, Pace
 from tenure.scheduler.tenure import Tenure
-from tests.pure.core.bench import Bench, Opened, rest
+from tenure.scheduler.wire import Batch, encode
+from tests.pure.core.bench import CLIENT, Bench, Opened, P, rest
 
 
 class Clock:
@@ -249,3 +252,35 @@ async def test_what_is_to_be_tried_again_at_one_time_is_so_some_at_a_time(
     del opened.tenure.host.pace.is_over
     await rest(1)
     assert [(await bench.state_of(f"w{n}"))["n"] for n in range(60)] == [1] * 60
+
+
+class Clocked(Job):
+    at_s: float = 0.0
+
+    def on_message(self, ctx: Context, message: int) -> None:
+        self.at_s = CLOCK.now_s
+
+
+async def test_messages_are_taken_while_very_many_definitions_are_seen(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await bench.open(JobType("clocked", Clocked))
+    opened.tenure.host.pace.clock = CLOCK
+    await bench.define("a", "clocked")
+    await rest(1)
+    definitions = opened.tenure.definitions
+    seen: list[str] = []
+
+    def takes_time(id: str, *others: object) -> None:
+        CLOCK.now_s += 0.01
+        seen.append(id)
+
+    monkeypatch.setattr(definitions, "_reconcile_seen", takes_time)
+    stored = await bench.grid().get(Map.JOBS, P, b"a")
+    assert stored is not None
+    for n in range(1000):
+        definitions.offer(f"new-{n}", stored)
+    opened.tenure.hear_slot(slot_key(CLIENT, bench.lane, 0), encode(Batch([bench.message("a", 1)])))
+    bench._sent = 1
+    await bench.until(lambda: len(seen) == 1000)
+    assert 0.0 < (await bench.state_of("a"))["at_s"] < 1.0
