@@ -75,6 +75,8 @@ class Keeper(Struct, frozen=True):
     pid: int
     created_s: float
     """When that process was created: numbers are used again."""
+    born: int = 0
+    """The same, by no clock that may be set (see `tenure.jobs.born`); 0: not told."""
 
 
 class RunFolder:

@@ -15,7 +15,8 @@ import psutil
 import trio
 
 import tenure.jobs
-from tenure.jobs.folders import RunFolder, place_of, prune, state_folder, write_whole
+from tenure.jobs.born import born
+from tenure.jobs.folders import Keeper, RunFolder, place_of, prune, state_folder, write_whole
 from tenure.jobs.kinds import KINDS, Kind, command_of
 from tenure.jobs.processes import end_all
 from tenure.jobs.reporting import REPORT_FD, RUN_FILE, RUN_TAG, RunFile, load_run
@@ -142,10 +143,16 @@ def _signal(folder: RunFolder, number: int) -> None:
         return
     try:
         process = psutil.Process(keeper.pid)
-        if abs(process.create_time() - keeper.created_s) < 1 and process.pid != os.getpid():
+        if _is_it(process, keeper) and process.pid != os.getpid():
             process.send_signal(number)
-    except psutil.Error:
+    except (psutil.Error, OSError):
         pass  # it has ended
+
+
+def _is_it(process: psutil.Process, keeper: Keeper) -> bool:
+    if keeper.born:
+        return born(process.pid) == keeper.born
+    return bool(abs(process.create_time() - keeper.created_s) < 1)
 
 
 def _reap(folder: RunFolder) -> None:

@@ -21,6 +21,7 @@ import psutil
 import trio
 
 from tenure.jobs.attempt import Attempt, Uplink
+from tenure.jobs.born import born
 from tenure.jobs.command_work import open_command
 from tenure.jobs.folders import Keeper, RunFolder, place_of, write_whole
 from tenure.jobs.kinds import Command
@@ -48,7 +49,7 @@ async def live(folder: RunFolder, open_uplink: OpenUplink, *, alone: bool = Fals
         if not folder.begin():
             return False
         own = psutil.Process()
-        write_whole(folder / "wrapper.json", msgspec.json.encode(Keeper(own.pid, own.create_time())))
+        write_whole(folder / "wrapper.json", msgspec.json.encode(Keeper(own.pid, own.create_time(), _born(own.pid))))
         await _run(folder, load_run(folder / "run.json"), open_uplink, lock, alone)
     except Exception as error:
         _confess(folder, error)
@@ -56,6 +57,13 @@ async def live(folder: RunFolder, open_uplink: OpenUplink, *, alone: bool = Fals
     finally:
         os.close(lock)
     return True
+
+
+def _born(pid: int) -> int:
+    try:
+        return born(pid) or 0
+    except OSError:
+        return 0
 
 
 async def _run(folder: RunFolder, file: RunFile, open_uplink: OpenUplink, lock: int, alone: bool) -> None:

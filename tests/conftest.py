@@ -6,8 +6,13 @@ import re
 import tempfile
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tenure.testing import plugin
+
+# How much else a machine has to do decides no test.
+settings.register_profile("tenure", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tenure")
 
 FOREIGN = re.compile(
     r"PYTHON(?!PATH$)|TENURE_(?!DOCKER_INSTALL$)|TERM$|COLORTERM$|COLUMNS$|LINES$|NO_COLOR$|.*FORCE_COLOR$|CLICOLOR|PAGER$"

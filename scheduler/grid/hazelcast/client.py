@@ -52,6 +52,8 @@ class TenureClient(HazelcastClient):
         view._cluster_service = _Members(view._cluster_service, self._members_changed)
         setattr(self._connection_manager, "_connect", self._connect)  # noqa: B010  # a method of one object
         self._connection_manager._address_provider = self._addresses
+        self._start_connecting: Any = self._connection_manager._start_connect_to_cluster_thread
+        setattr(self._connection_manager, "_start_connect_to_cluster_thread", self._connect_in_thread)  # noqa: B010
         handler_of: Any = view._handler
         setattr(view, "_handler", lambda connection: _News(connection, handler_of(connection)))  # noqa: B010  # likewise
         self._connection_manager.add_listener(
@@ -144,6 +146,20 @@ class TenureClient(HazelcastClient):
             return None
         self.failures.pop(address, None)
         return connection
+
+    def _connect_in_thread(self) -> None:
+        """As the client's own; but where no thread can be started now, it is tried later. It would end the reactor, or
+        whoever has closed the last connection, and nobody would ever connect again."""
+        try:
+            self._start_connecting()
+        except RuntimeError as error:
+            _log.warning("Not connected to cluster %s, for now: %s", self.settings.cluster_name, error)
+            self._connection_manager._connect_to_cluster_thread_running = False
+            self._reactor.add_timer(_WATCH_PERIOD_S, self._connect_again)
+
+    def _connect_again(self) -> None:
+        if self._internal_lifecycle_service.running and not self.connections:
+            self._connect_in_thread()
 
     def _watch(self) -> None:
         """Close connections whose member does not let us in: a frozen one would hold up the client for ever."""

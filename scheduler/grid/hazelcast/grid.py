@@ -17,6 +17,7 @@ from tenure.scheduler.grid.hazelcast.handover import Handover
 from tenure.scheduler.grid.hazelcast.members_told import MemberTold, decode_state, state_request
 from tenure.scheduler.grid.hazelcast.ownership import OwnershipKeeper
 from tenure.scheduler.grid.hazelcast.reading import Reading
+from tenure.scheduler.grid.hazelcast.scanning import Scan
 from tenure.scheduler.grid.hazelcast.settings import CannotConnect, HazelcastSettings, map_name
 from tenure.scheduler.grid.hazelcast.sides import Sides
 from tenure.scheduler.grid.hazelcast.subscriptions import EntrySubscription, LostPartitions, Subscriptions
@@ -55,37 +56,6 @@ class _Change(NamedTuple):
 
     def arrive(self) -> None:
         self.grid._changed(self.kind, self.what)
-
-
-class _Scan:
-    """A class, not a generator: it holds nothing, and may be left at any page."""
-
-    def __init__(
-        self,
-        caller: Caller,
-        requests: wire.Requests,
-        partition: int,
-        page: int,
-        timeout_s: float | None,
-        about: About,
-    ) -> None:
-        self._caller, self._requests, self._partition = caller, requests, partition
-        self._page, self._timeout_s, self._about = page, timeout_s, about
-        self._pointers: Sequence[int] = wire.SCAN_FROM_START
-
-    def __aiter__(self) -> "_Scan":
-        return self
-
-    async def __anext__(self) -> list[Entry]:
-        entries: list[Entry] = []
-        while not entries:
-            if self._pointers[-2] < 0:
-                raise StopAsyncIteration
-            request = self._requests.page(self._pointers, self._page)
-            self._pointers, entries = await self._caller.call(
-                request, wire.decode_page, self._partition, self._timeout_s, self._about
-            )
-        return entries
 
 
 class HazelcastGrid(Grid):
@@ -284,7 +254,7 @@ class HazelcastGrid(Grid):
     def scan(
         self, map: Map, partition: int, *, page: int = 100, timeout_s: float | None = None
     ) -> AsyncIterator[list[Entry]]:
-        return _Scan(self._caller, self._requests[map], partition, page, timeout_s, About("scan", map.value, partition))
+        return Scan(self._caller, map, self._requests[map], partition, page, timeout_s)
 
     # -- hints ------------------------------------------------------------------------------------
 

@@ -250,7 +250,8 @@ class _Connection(AsyncoreConnection):
 
     def _flush(self, queue: Queue) -> None:
         left = _FLUSHED_BYTES
-        while left > 0 and (taken := take(queue)):
+        while queue and left > 0:
+            taken = take(queue)
             sent = self._send(taken)
             left -= sent
             if sent < len(taken):
@@ -307,6 +308,8 @@ class Reader:
                 if end - at < size:
                     self._wanted = size
                     return
+                if size < _HEADER.size:
+                    raise ValueError(f"a frame of {size} bytes: whatever listens there, it is no member")
                 frame = Frame(bytes(data[at + _HEADER.size : at + size]), flags)
                 at += size
                 message = self._message

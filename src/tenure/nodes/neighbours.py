@@ -4,6 +4,7 @@ import os
 from functools import cache
 from pathlib import Path
 
+from tenure.jobs.born import born as _born
 from tenure.scheduler.assignment import NodeInfo
 
 __all__ = ["Neighbours"]
@@ -34,20 +35,3 @@ def _processes_known_here() -> str:
         return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return ""
-
-
-def _born(pid: int) -> int | None:
-    """When a process began, in ticks since the machine did; None if it has ended. Raises `OSError` if none can tell."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        # Where /proc hides other users' processes (hidepid), it says the same of those that are there.
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return None
-        raise
-    fields = status.rpartition(b")")[2].split()  # its name stands before that, and may hold anything
-    if fields[0] in (b"Z", b"X"):
-        return None  # ended; its parent has not looked yet
-    return int(fields[19])

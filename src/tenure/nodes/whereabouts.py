@@ -8,9 +8,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 import psutil
+
+from tenure.jobs.born import born
 
 __all__ = ["announced", "embedded_clusters"]
 
@@ -26,7 +29,8 @@ def announced(address: str) -> Iterator[None]:
     with suppress(OSError):
         note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = note.with_suffix(".draft")  # whoever finds half a note throws it away
-        draft.write_text(json.dumps({"cluster": address, "started": psutil.Process().create_time()}))
+        said = {"cluster": address, "started": psutil.Process().create_time(), "born": _born(os.getpid())}
+        draft.write_text(json.dumps(said))
         draft.replace(note)
     try:
         yield
@@ -42,7 +46,7 @@ def embedded_clusters() -> list[str]:
         try:
             said = json.loads(note.read_text())
             pid = int(note.stem.rpartition("-")[2])
-            if abs(psutil.Process(pid).create_time() - said["started"]) < 1:
+            if _is_it(pid, said):
                 found.append(str(said["cluster"]))
                 continue
         except (OSError, ValueError, KeyError, TypeError, psutil.Error):
@@ -50,3 +54,18 @@ def embedded_clusters() -> list[str]:
         with suppress(OSError):
             note.unlink()
     return found
+
+
+def _is_it(pid: int, said: dict[str, Any]) -> bool:
+    """Is this process the one that left this note? Numbers are used again."""
+    if (ticks := said.get("born")) and (now := _born(pid)):
+        return bool(now == ticks)
+    return bool(abs(psutil.Process(pid).create_time() - said["started"]) < 1)
+
+
+def _born(pid: int) -> int:
+    """0 where the system does not tell."""
+    try:
+        return born(pid) or 0
+    except OSError:
+        return 0

@@ -1,6 +1,7 @@
 """A name stands for all its addresses, and what is lost with a connection is not kept."""
 
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -58,6 +59,25 @@ def test_each_member_behind_a_name_is_tried() -> None:
             server.settimeout(20)
             tried, _ = server.accept()
             tried.close()
+
+
+def test_where_no_thread_can_be_started_it_connects_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, failed = threading.Thread.start, 0
+
+    def fails_at_first(thread: threading.Thread) -> None:
+        nonlocal failed
+        if thread.name == "hazelcast_async_connection" and failed < 3:
+            failed += 1
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fails_at_first)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(20)
+        with connected(f"127.0.0.1:{server.getsockname()[1]}"):
+            tried, _ = server.accept()
+            tried.close()
+    assert failed == 3
 
 
 class Connection:

@@ -3,6 +3,7 @@
 import struct
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,3 +85,11 @@ def test_a_large_frame_in_many_pieces_is_put_together_once():
         reader.read(data[at : at + 128_000])
         reader.process()
     assert builder.messages == [[large]]
+
+
+@pytest.mark.parametrize("size", [5, 0, -1])
+def test_what_no_member_would_send_is_no_endless_work(size):
+    reader = Reader(Collector())
+    reader.read(struct.pack("<iH", size, 0) * 3)
+    with pytest.raises(ValueError, match=f"a frame of {size} bytes: whatever listens there, it is no member"):
+        reader.process()
