@@ -103,6 +103,7 @@ class NodeProcess(Process):
             tell=lambda text: None,
             log_failure=lambda text, traceback: None,
             log_error=lambda text, error: world.blame(self.name, error),
+            launchers=world.machines[len(world.clocks) % len(world.machines)],
         )
 
     async def _find(self) -> None:

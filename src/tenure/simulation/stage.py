@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import trio
 
+from tenure.scheduler.activities_port import Launcher
 from tenure.scheduler.errors import TenureError, TryAgain
 from tenure.scheduler.grid.memory import Fault, Faults
 from tenure.scheduler.jobtype import Registry
@@ -87,6 +88,8 @@ class World:
         """Set as somebody begins to restore a snapshot over this cluster, which nodes must look for from then on."""
         self.working = True
         """False once the workload should come to its end."""
+        self.machines: tuple[dict[str, Launcher], ...] = ({}, {})
+        """What runs activities on each; nodes are on one of them."""
         self.formation = ""
         self.incarnation = 0
         self.clocks: dict[str, Callable[[], int]] = {}

@@ -4,31 +4,25 @@ What was restored must be a consistent cut: once quiet, each gift that was given
 gained or lost, and what was acknowledged before the snapshot began is carried out.
 """
 
-from random import Random
 from typing import Any, ClassVar, NamedTuple
 
 import trio
 
-from tenure.listeners import listening
-from tenure.scheduler.client import GridClient, open_client
-from tenure.scheduler.cluster import find
+from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import NotDone, TenureError, UnknownJob
-from tenure.scheduler.grid.memory import Fault, MemoryCluster
+from tenure.scheduler.grid.memory import Fault
 from tenure.scheduler.grid.port import Map
-from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import Job, JobType, Registry
-from tenure.scheduler.node import Node
 from tenure.scheduler.snapshots.catalog import Catalog
 from tenure.scheduler.snapshots.coordinator import SnapshotOptions, take_snapshot
-from tenure.scheduler.snapshots.restoring import RestoreOptions, restore_snapshot
 from tenure.scheduler.snapshots.stores import MEMORIES, Memory
 from tenure.simulation.histories import Findings
+from tenure.simulation.restored import judge_snapshot
 from tenure.simulation.workloads.base import Drive, states
 from tenure.simulation.workloads.transfers import Account, Transfers, judge_accounts
 
 __all__ = ["Backups", "judge_leavers"]
 
-QUIET_S_MAX = 60.0
 GATE, LEAVERS = "gate", 10
 
 
@@ -146,21 +140,20 @@ class Backups(Transfers):
         return found
 
     async def _restore(self, taken: _Taken, partitions: int) -> Findings:
-        """Into a grid without faults: whatever is wrong there was in the snapshot."""
-        found = Findings()
-        verdict = await Catalog(self.store).verify(taken.name)
-        found.wrong += (f"snapshot: {problem}" for problem in verdict.problems)
-        cluster = MemoryCluster(partitions=partitions)
-        async with trio.open_nursery() as nursery:
-            grid = cluster.connect()
-            await restore_snapshot(grid, self.store, self.world.wall_ms, RestoreOptions(name=taken.name))
-            nursery.start_soon(self._run_node, cluster)
-            registry = Registry(*self.types)
-            async with open_client(grid, registry=registry, now_ms=self.world.wall_ms) as client:
-                found.add(await self._await_quiet(client, taken))
-            nursery.cancel_scope.cancel()
-        found.wrong = [f"restored from snapshot {taken.name}: {wrong}" for wrong in found.wrong]
-        return found
+        async def judge(client: GridClient) -> Findings:
+            found = Findings()
+            accounts: dict[str, Any] = {}
+            try:
+                accounts = await states(client, self.jobs, found)
+            except TenureError as error:
+                found.waiting.append(str(error))
+            if len(accounts) == len(self.jobs):
+                found.add(judge_accounts(accounts, self.ordered, set(taken.acknowledged)))
+            found.add(await self._examine_leavers(client, set(taken.told)))
+            return found
+
+        registry = Registry(*self.types)
+        return await judge_snapshot(self.world, self.store, taken.name, registry, judge, partitions=partitions)
 
     async def _examine_leavers(self, client: GridClient, told: set[str]) -> Findings:
         found = Findings()
@@ -175,40 +168,3 @@ class Backups(Transfers):
         if GATE in (read := await states(client, [GATE], found)):
             found.add(judge_leavers(living, read[GATE].gone, told))
         return found
-
-    async def _run_node(self, cluster: MemoryCluster) -> None:
-        grid = cluster.connect()
-        formed = await find(grid)
-        assert formed is not None
-        host = Host(
-            grid,
-            "restored",
-            Registry(*self.types),
-            self.world.wall_ms,
-            formed.formation,
-            formed.incarnation,
-            random=Random(f"{self.world.seed} restored"),
-            report=lambda text: None,
-            tell=lambda text: None,
-            log_failure=lambda text, traceback: None,
-            log_error=lambda text, error: self.world.blame("restored", error),
-        )
-        await Node(host, listening, name="restored").run()
-
-    async def _await_quiet(self, client: GridClient, taken: _Taken) -> Findings:
-        deadline_s = trio.current_time() + QUIET_S_MAX
-        while True:
-            found = Findings()
-            accounts: dict[str, Any] = {}
-            try:
-                accounts = await states(client, self.jobs, found)
-            except TenureError as error:
-                found.waiting.append(str(error))
-            if len(accounts) == len(self.jobs):
-                found.add(judge_accounts(accounts, self.ordered, set(taken.acknowledged)))
-            found.add(await self._examine_leavers(client, set(taken.told)))
-            if found.wrong or not found.waiting:
-                return found
-            if trio.current_time() >= deadline_s:
-                return Findings(wrong=[f"not quiet: {'; '.join(found.waiting)}"])
-            await trio.sleep(1.0)
