@@ -74,6 +74,10 @@ class NodeProcess(Process):
     async def run(self) -> None:
         """From start to kill, or to the end of a drain."""
         world = self.world
+        if world.has_ended():
+            self.ended = True  # it finds that there is no cluster for it
+            self.grid.close()
+            return
         world.clocks[self.name] = self.now_ms
         try:
             with self.scope:
@@ -82,7 +86,7 @@ class NodeProcess(Process):
                 await self.node.run()
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - `blame` judges it, and ends the run
             world.blame(self.name, error)
-        if not self.ended and not self.drained:
+        if not self.ended and not self.drained and not world.has_ended():
             world.violate(f"{self.name} has ended, and nobody asked it to")
         self.ended = True
         world.clocks.pop(self.name, None)

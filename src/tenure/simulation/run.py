@@ -169,7 +169,7 @@ async def _await_quiet(world: World, client: GridClient, works: list[Workload], 
     pause_s = 0.2
     while True:
         # First of all, as our own questions are slots too.
-        found = Findings(waiting=_unread(world))
+        found = Findings(waiting=[] if world.has_ended() else _unread(world))
         for work in works:
             found.add(await work.examine(client))
         found.add(world.journal.findings())

@@ -86,6 +86,8 @@ class World:
         """Faults of the simulator's own (processes, clocks), beside those of the grid."""
         self.restoring = trio.Event()
         """Set as somebody begins to restore a snapshot over this cluster, which nodes must look for from then on."""
+        self.can_end = False
+        """Will somebody shut this cluster down with a snapshot?"""
         self.working = True
         """False once the workload should come to its end."""
         self.machines: tuple[dict[str, Launcher], ...] = ({}, {})
@@ -120,6 +122,10 @@ class World:
     def slowest_clock_ms(self) -> int:
         """What every node agrees has passed."""
         return min(clock() for clock in self.clocks.values())
+
+    def has_ended(self) -> bool:
+        """Was this cluster shut down with a snapshot, in which it goes on?"""
+        return bool(self.formation and self.can_end and self.cluster.marker().ended)
 
     def wall_ms(self, offset_ms: int = 0) -> int:
         """The wall clock of a process whose clock is off by so much."""

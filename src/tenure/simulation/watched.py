@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from tenure.scheduler.cluster import MARKER, Cluster
 from tenure.scheduler.grid.memory import Fault, FaultyCluster, FaultyGrid
 from tenure.scheduler.grid.memory.shard import Shard
 from tenure.scheduler.grid.memory.side import Side
@@ -65,6 +66,10 @@ class WatchedCluster(FaultyCluster):
         stored = self.sides[0].copies[partition][0].entries[Map.HEADS].get(HEAD)
         first = 0 if stored is None else decode(stored, Head).first
         return max(map(_number, self.journal(partition)), default=-1) + 1 - first
+
+    def marker(self) -> Cluster:
+        """What the cluster's marker says, as the primary holds it."""
+        return decode(self.sides[0].copies[0][0].entries[Map.NODES][MARKER], Cluster)
 
     def defined(self) -> set[str]:
         """The ids of jobs that anything is stored of in the map of definitions, as the primaries hold it."""

@@ -5,6 +5,7 @@ from tenure.simulation.workloads.asking import Asking
 from tenure.simulation.workloads.backups import Backups
 from tenure.simulation.workloads.base import Workload
 from tenure.simulation.workloads.beside import Beside
+from tenure.simulation.workloads.closing import Closing
 from tenure.simulation.workloads.comebacks import Comebacks
 from tenure.simulation.workloads.counters import Counters
 from tenure.simulation.workloads.errands import Errands
@@ -42,7 +43,17 @@ OTHERS: tuple[type[Workload], ...] = (
 """Few messages, each with more to it."""
 SAVING: tuple[type[Workload], ...] = (Backups,)
 """Beside the others in some seeds: they look at what is kept outside of the cluster."""
-SPECIAL: tuple[type[Workload], ...] = (Abandoned, Beside, Comebacks, Errands, Heavy, Newborns, Passing, Restoring)
+SPECIAL: tuple[type[Workload], ...] = (
+    Abandoned,
+    Beside,
+    Closing,
+    Comebacks,
+    Errands,
+    Heavy,
+    Newborns,
+    Passing,
+    Restoring,
+)
 """Instead of the bulk, in some seeds: they bring settings and hazards of their own."""
 NOT_YET: dict[type[Workload], str] = {}
 """Drawn by no seed until what they find is mended, and why; by name (`--workload`) they can be run."""
