@@ -13,6 +13,7 @@ from tenure.simulation.trace import Trace
 from tenure.simulation.workloads import newborns as told_of
 from tenure.simulation.workloads.asking import judge_answers
 from tenure.simulation.workloads.backups import Leaver, judge_leavers
+from tenure.simulation.workloads.errands import Foreman, judge_errands
 from tenure.simulation.workloads.fencing import Register, judge_register
 from tenure.simulation.workloads.juggling import judge_rings
 from tenure.simulation.workloads.lifecycle import Mayfly, Story, judge_lives
@@ -453,3 +454,23 @@ def test_what_was_right_for_a_job_has_reached_it(got: list[int | str], life: int
     guise = Guise()
     guise.life, guise.acknowledged = 3, {1, 2}
     assert verdict(judge_guise("a", guise, got, life)) == verdict_is
+
+
+@pytest.mark.parametrize(
+    ("asked", "ended", "verdict_is"),
+    [
+        ([0, 1], [(0, "succeeded", "a"), (1, "cancelled", "None")], "right"),
+        ([0, 1], [(0, "succeeded", "a"), (1, "succeeded", "b")], "right"),
+        ([0, 1], [(1, "cancelled", "None")], "waiting"),
+        ([], [], "waiting"),
+        ([0, 0, 1], [(0, "succeeded", "a"), (1, "cancelled", "None")], "wrong"),
+        ([0, 1], [(0, "succeeded", "a"), (0, "succeeded", "a")], "wrong"),
+        ([0, 1], [(0, "succeeded", "c")], "wrong"),
+        ([0, 1], [(0, "cancelled", "None")], "wrong"),
+        ([0, 1], [(0, "failed", "None")], "wrong"),
+    ],
+)
+def test_errands_end_once_and_as_they_did(asked: list[int], ended: list[tuple[int, str, str]], verdict_is: str) -> None:
+    brought = {0: {"a"}, 1: {"b"}}
+    found = judge_errands("f", Foreman(asked=asked, ended=ended), {0, 1}, {0}, {1}, brought)
+    assert verdict(found) == verdict_is

@@ -32,7 +32,6 @@ READS_MAX = 500_000
 WORKLOADS_MAX = 3
 SAVING_SHARE = 0.2
 SPECIAL_SHARE = 0.3
-DRIVES_END_S_MAX = 60.0
 TOLD_BEFORE = (Fault.CONNECTION_KILLED, Fault.CONNECTION_FROZEN)
 """What the grid sees of a process that was killed or frozen, which was counted then."""
 REGISTRY = Registry(*(type for workload in (*BULK, *OTHERS, *SAVING, *SPECIAL, *NOT_YET) for type in workload.types))
@@ -145,9 +144,9 @@ async def _whole(world: World, works: list[Workload]) -> None:
         await chaos.run([strike for work in works for strike in work.strikes])
         world.working = False
         await chaos.heal()
-        drives.cancel_scope.deadline = trio.current_time() + DRIVES_END_S_MAX
+        drives.cancel_scope.deadline = trio.current_time() + world.drives_end_s_max
     if drives.cancel_scope.cancelled_caught:
-        world.violate(f"a client's calls did not come to an end within {DRIVES_END_S_MAX} s after all was healed")
+        world.violate(f"a client's calls did not come to an end within {world.drives_end_s_max} s after all was healed")
     since = "after the last fault had healed"
     if world.random.random() < 0.5:
         await run_client(world, lambda client: _await_quiet(world, client, works, since))

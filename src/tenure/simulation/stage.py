@@ -86,6 +86,8 @@ class World:
         """Faults of the simulator's own (processes, clocks), beside those of the grid."""
         self.restoring = trio.Event()
         """Set as somebody begins to restore a snapshot over this cluster, which nodes must look for from then on."""
+        self.drives_end_s_max = 60.0
+        """So long after all was healed, what clients do comes to its end."""
         self.can_end = False
         """Will somebody shut this cluster down with a snapshot?"""
         self.working = True
