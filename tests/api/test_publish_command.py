@@ -88,7 +88,8 @@ def test_what_is_known_is_told_also_if_it_is_broken_off(
         "lines 4 to 6: not known to be stored: it was broken off here",
         "2 messages stored, 4 lines rejected.",
     ]
-    assert "the cluster has gone" in told[3]
+    assert told[3] == "Nothing that follows line 6 was sent."
+    assert "the cluster has gone" in told[4]
 
 
 def test_it_says_what_became_of_a_message(shell: Shell, given: Given) -> None:
@@ -112,7 +113,7 @@ def test_strict_refuses_what_nobody_would_get(shell: Shell, given: Given) -> Non
     shell("publish", "a", '{"n": 1}', "--strict")
     given(GOOD, b'{"to": "b", "message": 1}', GOOD)
     (told,) = shell("publish", "--strict", "--json", code=Exit.FAILED)
-    assert told == {"stored": 2, "rejected": [{"line": 2, "why": "there is no job 'b'"}], "unknown": []}
+    assert told == {"stored": 2, "rejected": [{"line": 2, "why": "there is no job 'b'"}], "unknown": [], "read": 3}
     shell("publish", "news", "1", "--strict", "--topic", code=Exit.USAGE)
 
 
@@ -121,3 +122,48 @@ def test_a_line_that_is_longer_than_any_message_is_rejected_by_itself(shell: She
     shell("publish", code=Exit.FAILED)
     assert "line 2: longer than 16,777,216 bytes" in shell.err
     assert "2 messages stored, 1 lines rejected." in shell.err
+
+
+def test_a_cluster_that_takes_nothing_is_not_tried_with_every_line(
+    shell: Shell, given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five thousand lines after the other, each time for as long as an answer may take, and without a word."""
+    monkeypatch.setattr(cli_lines, "CHUNK_LINES", 2)
+    lines_sent = 0
+    publish_many = GridClient.publish_many
+
+    async def dies_later(self: GridClient, messages: Any, **options: Any) -> None:
+        nonlocal lines_sent
+        lines_sent += len(messages)
+        if lines_sent > 4:
+            raise tenure.Backlogged("none of 2 messages is stored after 30 s", list(messages))
+        await publish_many(self, messages, **options)
+
+    monkeypatch.setattr(GridClient, "publish_many", dies_later)
+    given(*[GOOD] * 50)
+    shell("publish", code=Exit.FAILED)
+    assert lines_sent == 6
+    assert shell.err.splitlines()[:3] == [
+        "lines 5 to 6: not known to be stored: the cluster does not keep up",
+        "4 messages stored, 2 lines rejected.",
+        "Nothing that follows line 6 was sent.",
+    ]
+    assert "none of 2 messages is stored after 30 s" in shell.err
+
+
+def test_a_job_that_takes_no_more_keeps_no_lines_from_others(
+    shell: Shell, given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_lines, "CHUNK_LINES", 2)
+    publish_many = GridClient.publish_many
+
+    async def full(self: GridClient, messages: Any, **options: Any) -> None:
+        if messages[0][0] == "b":
+            raise tenure.Backlogged("held back", list(messages), {"b": "its mailbox is full"})
+        await publish_many(self, messages, **options)
+
+    monkeypatch.setattr(GridClient, "publish_many", full)
+    given(*[GOOD.replace(b'"a"', b'"b"')] * 2, *[GOOD] * 2)
+    shell("publish", code=Exit.FAILED)
+    assert "lines 1 to 2: not known to be stored: job 'b' takes no more for now: its mailbox is full" in shell.err
+    assert "2 messages stored, 2 lines rejected." in shell.err

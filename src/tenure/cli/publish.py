@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["publish"]
 
 LOOK_UP_S, LOOKED_UP_MAX = 5.0, 10_000
+KEEPS_UP = "the cluster does not keep up"
 
 
 class Line(NamedTuple):
@@ -53,6 +54,8 @@ class Outcome:
     rejected: list[Rejected] = field(default_factory=list)
     ids: dict[str, None] = field(default_factory=dict)
     """Jobs that were sent to; some of them, if there are very many."""
+    read: int = 0
+    """The last line that was looked at."""
     unknown: list[str] = field(default_factory=list)
     """Those that are not there."""
 
@@ -178,6 +181,7 @@ def _publish_lines(to: str | None, topic: bool, strict: bool, connection: Connec
             reader = LineReader(sys.stdin.fileno())
             with _progress(sys.stdin) as advance:
                 while chunk := await reader.chunk():
+                    outcome.read = chunk[-1][0]
                     await _publish_chunk(client, chunk, to, topic, strict, outcome)
                     advance(sum(len(text) + 1 for _, text in chunk))
             outcome.unknown = await _missing(client, outcome.ids)
@@ -187,6 +191,8 @@ def _publish_lines(to: str | None, topic: bool, strict: bool, connection: Connec
     except BaseException:
         if outcome.stored or outcome.rejected:
             _tell(outcome, connection)
+            if not connection.json:
+                say(f"Nothing that follows line {outcome.read} was sent.")
         raise
     _tell(outcome, connection)
     return Exit.FAILED if outcome.rejected else Exit.DONE
@@ -195,7 +201,8 @@ def _publish_lines(to: str | None, topic: bool, strict: bool, connection: Connec
 def _tell(outcome: Outcome, connection: Connection) -> None:
     if connection.json:
         rejected = [rejected._asdict() for rejected in outcome.rejected]
-        print_json({"stored": outcome.stored, "rejected": rejected, "unknown": outcome.unknown})
+        told = {"stored": outcome.stored, "rejected": rejected, "unknown": outcome.unknown, "read": outcome.read}
+        print_json(told)
         return
     for lines, why in outcome.runs():
         say(f"{lines}: {why}")
@@ -222,9 +229,13 @@ async def _publish_chunk(
         await client.publish_many(pairs, ids=ids)
     except Backlogged as error:
         unstored = {id(pair) for pair in error.unstored}
-        doubtful = [line.number for line, pair in zip(lines, pairs, strict=True) if id(pair) in unstored]
-        outcome.reject(doubtful, "not known to be stored: the cluster does not keep up")
+        doubtful = [line for line, pair in zip(lines, pairs, strict=True) if id(pair) in unstored]
+        for line in doubtful:
+            why = f"job {line.to!r} takes no more for now: {full}" if (full := error.full.get(line.to)) else KEEPS_UP
+            outcome.reject([line.number], f"not known to be stored: {why}")
         outcome.stored += len(lines) - len(doubtful)
+        if len(doubtful) == len(lines) and not error.full:
+            raise  # of what follows it would take as long to know as little
     except BaseException:
         outcome.reject((line.number for line in lines), "not known to be stored: it was broken off here")
         raise
