@@ -116,8 +116,10 @@ class Handoffs:
     def _go_on(self) -> None:
         while self._to_give and len(self._giving) < max(1, self.settings.handoffs_at_once):
             partition = min(self._to_give)
-            self._giving.add(partition)
-            self.node.start(self._give, *self._to_give.pop(partition))
+            serving, successor = self._to_give.pop(partition)
+            if not serving.ended.is_set():  # else what is open now, if anything, is another one, and not to be given
+                self._giving.add(partition)
+                self.node.start(self._give, serving, successor)
 
     async def _give(self, serving: "Serving", successor: str) -> None:
         try:

@@ -23,8 +23,8 @@ class Neighbours:
             return False
         try:
             return _born(node.pid) != node.born
-        except OSError:
-            return False  # not told: it may be another user's, or we have too many files open to look
+        except (OSError, OverflowError):
+            return False  # not told: it may be another user's, or we have too many files open to look; or be no number
 
 
 @cache

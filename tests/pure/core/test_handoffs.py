@@ -432,3 +432,28 @@ async def test_data_that_moved_long_ago_keeps_nobody_waiting(autojump_clock: tri
         third = await crew.add("c", member=there)
         took_s = await until(lambda: third.tenures)
     assert took_s < first.settings.heartbeat_s * 4, "nobody else has to say what the first of them would not"
+
+
+async def test_what_has_ended_while_it_waited_is_not_given_away(autojump_clock: trio.testing.MockClock) -> None:
+    """Else what has been opened since would be closed in its place, in favour of who is no successor any more."""
+    closed: list[int] = []
+    async with trio.open_nursery() as nursery:
+        node: Any = SimpleNamespace(
+            settings=NodeSettings(handoffs_at_once=1),
+            assignment=Assignment(1, ("b", "b")),
+            nodes={},
+            start=nursery.start_soon,
+        )
+        handoffs = Handoffs(node)
+        waiting: list[Any] = [
+            SimpleNamespace(
+                partition=n, ended=trio.Event(), journal=None, close=lambda successor, n=n: closed.append(n)
+            )
+            for n in range(3)
+        ]
+        for serving in waiting:
+            handoffs.give(serving, "b")
+        await trio.testing.wait_all_tasks_blocked()
+        waiting[1].ended.set()
+        waiting[0].ended.set()
+    assert closed == [0, 2]

@@ -98,3 +98,9 @@ def test_one_that_is_not_shown_is_gone_if_its_number_is_nobodys(
     sleeper.process.kill()
     sleeper.process.wait()
     assert neighbours.is_gone(sleeper.info)
+
+
+@pytest.mark.parametrize("pid", [2**31, 2**40, 2**63 - 1, -1])
+def test_a_heartbeat_with_a_number_that_no_process_has_is_in_nobodys_way(neighbours: Neighbours, pid: int) -> None:
+    """It may be damaged: it kept all nodes of its machine from looking at any."""
+    assert not neighbours.is_gone(NodeInfo("a", 1, host=neighbours.host, pid=pid, born=5))
