@@ -251,3 +251,32 @@ def test_a_client_is_opened_once(tmp_path: Path) -> None:
             pass
         with pytest.raises(tenure.Mistake, match="opened already"):
             client.__enter__()
+
+
+@pytest.mark.parametrize("elsewhere", [trio.run, lambda fn: asyncio.run(fn())], ids=["trio", "asyncio"])
+async def test_a_client_that_lives_in_one_loop_refuses_calls_from_another(elsewhere: Any) -> None:
+    """Trio's tasks can't be woken from there: both loops would break."""
+
+    async def use() -> None:
+        with pytest.raises(tenure.Mistake, match="opened in another event loop"):
+            await client.publish("a", {"n": 1})
+
+    async with Cluster(nodes=1, members=1) as cluster, cluster.client() as client:
+        await client.schedule(Counter, id="a")
+        await trio.to_thread.run_sync(elsewhere, use)
+        assert await client.ask("a", {"n": 1}) == 1
+
+
+async def test_a_client_that_was_opened_under_asyncio_refuses_calls_from_trio() -> None:
+    async def opened() -> tenure.Client:
+        client = cluster.async_client()
+        await client.__aenter__()
+        return client
+
+    def blocking() -> tenure.Client:
+        return asyncio.run(opened())
+
+    with SyncCluster(nodes=1, members=1) as cluster:
+        client = await trio.to_thread.run_sync(blocking)
+        with pytest.raises(tenure.Mistake, match="opened in another event loop"):
+            await client.publish("a", {"n": 1})

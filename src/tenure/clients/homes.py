@@ -28,6 +28,10 @@ CALLS_MAX = 10_000
 """So many calls of one asyncio client are under way at most; further ones wait their turn."""
 
 NOT_OPEN = "this is not open: use it inside its `with` block"
+ELSEWHERE = (
+    "this was opened in another event loop: open one in each, or use the synchronous form, which any number of threads "
+    "may share"
+)
 
 
 class AsyncHome(Generic[T]):
@@ -39,6 +43,7 @@ class AsyncHome(Generic[T]):
         self._owns_thread = thread is None
         self._manager: AbstractAsyncContextManager[T] | None = None
         self._value: T
+        self._token: trio.lowlevel.TrioToken
         self._lease: Lease[T] | None = None
         self._room: asyncio.Semaphore
         self.opened = False
@@ -54,7 +59,7 @@ class AsyncHome(Generic[T]):
                 self._value = await manager.__aenter__()
             except BaseExceptionGroup as group:
                 raise plain(group) from None
-            self._manager = manager
+            self._manager, self._token = manager, trio.lowlevel.current_trio_token()
             return
         self._thread = self._thread or TrioThread()
         if trio.lowlevel.in_trio_run():
@@ -93,9 +98,13 @@ class AsyncHome(Generic[T]):
     async def run(self, operation: Operation[T, P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Do it there. Cancelling the caller ends the wait; what is stored or not stays consistent."""
         if self._manager is not None:
+            if not (trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is self._token):
+                raise Mistake(ELSEWHERE)  # trio's tasks can't be woken from there: both loops would break
             return await operation(self._value, *args, **kwargs)
         if self._lease is None:
             raise ClientClosed(NOT_OPEN)
+        if trio.lowlevel.in_trio_run():
+            raise Mistake(ELSEWHERE)
         lease = self._lease
         async with self._room:
             return await _waited(lease.submit(lambda value: operation(value, *args, **kwargs)))
