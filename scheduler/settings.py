@@ -11,12 +11,29 @@ CLUSTER_KNOWN_S = 5.0
 looked again. Who restores a snapshot over a living cluster waits longer."""
 
 
+NEVER_ZERO = {
+    "batch_messages_max",
+    "definitions_sweep_s",
+    "group_bytes_max",
+    "group_messages_max",
+    "heartbeat_s",
+    "reply_poll_s",
+    "sweep_s",
+    "window_slots",
+}
+"""Without any of these nothing would go on, or all would go round and round."""
+
+
 class _Checked(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            if not value >= 0:
                 raise Mistake(f"{name} can't be negative: {value}")
+            if not value and name in NEVER_ZERO:
+                raise Mistake(f"{name} can't be 0")
 
 
 MESSAGE_BYTES_LIMIT = 2 * 2**20
