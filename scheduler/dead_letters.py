@@ -50,6 +50,8 @@ class DeadLetters:
         self._out: set[int] = set()
         """Numbers that are taken out, perhaps not yet committed."""
         self._said: dict[str, _Said] = {}
+        self._swept_ms = 0
+        """What time it was at the last sweep."""
         tenure.holding.letters_full = self.is_over()
 
     def is_over(self, times: float = 1, times_bytes: float = 1) -> bool:
@@ -149,12 +151,13 @@ class DeadLetters:
                 said.at_s, said.unsaid = trio.current_time(), 0
 
     def _old(self) -> Iterator[int]:
-        """They stand in the order in which they came."""
-        since_ms = self.host.now_ms() - self.settings.dead_letters_keep_s * 1000
+        """The oldest first, but for those that another clock has dated."""
+        # Not before the next sweep: a clock that has just leapt has not been compared with the others' yet.
+        now_ms = self.host.clocks.past_ms()
+        since_ms = min(now_ms, self._swept_ms) - self.settings.dead_letters_keep_s * 1000
+        self._swept_ms = now_ms
         for n, letter in self.state.dead.items():
-            if letter.at_ms > since_ms:
-                return
-            if n not in self._out:
+            if letter.at_ms <= since_ms and n not in self._out:
                 yield n
 
     # -- what is said -----------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import trio
 
 from tenure.scheduler.activities_port import Launcher
 from tenure.scheduler.budget import Budget
+from tenure.scheduler.clocks import Clocks
 from tenure.scheduler.failure_log import FailureLog
 from tenure.scheduler.formats import Formats
 from tenure.scheduler.grid.port import Grid
@@ -99,6 +100,8 @@ class Host:
     """Of Tenure."""
     spawned_by: str = ""
     """What the command said that started this node; empty: nothing."""
+    has_clock_of_all: bool = False
+    """All nodes have the same clock, as in tests: it is not compared with what it showed elsewhere a moment ago."""
     is_shut_down: "Callable[[], bool]" = lambda: False
     """Does this node end with all others?"""
     formats: Formats = field(default_factory=Formats)
@@ -122,6 +125,7 @@ class Host:
         self.snapshots = Desk()
         self.precedence = Precedence()
         self.hangs = Hangs(self.node)
+        self.clocks = Clocks(self.now_ms)
         self.failure_log = FailureLog(lambda text, traceback: self.log_failure(text, traceback))
         self.pace = Pace()
         self.budget = Budget(self.settings)

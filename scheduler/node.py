@@ -152,6 +152,9 @@ class Node:
         if seen.cluster is not None:
             self._cluster = seen.cluster
         self.nodes = seen.live | {self.host.node: self.presence.info()}
+        if not self.host.has_clock_of_all:
+            others = (info for id, info in self.nodes.items() if id != self.host.node)
+            self.host.clocks.compare(info.clock_ms for info in others if info.clock_ms)
         for partition in self.host.hangs.see(seen.hangs, trio.current_time()):
             if (tenure := self.tenures.get(partition)) is not None:
                 tenure.suspicion.heard()

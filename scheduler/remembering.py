@@ -54,7 +54,7 @@ class Remembering:
 
     async def expire(self) -> None:
         """Forget what need not be remembered any more."""
-        now_ms = self.tenure.host.now_ms()
+        now_ms = self.tenure.host.clocks.past_ms()
         for n, job in enumerate(list(self.state.remembered), 1):
             while not self.state.forget_expired(job, now_ms):
                 await trio.lowlevel.checkpoint()

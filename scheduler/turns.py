@@ -323,7 +323,7 @@ class Turns:
             if draft is not None and job in draft.gone:
                 return None  # what is remembered was another generation's
         found = self.state.remembered.get(job, {}).get(id)
-        return found if found is not None and found[0] > self.now_ms() else None
+        return found if found is not None and found[0] > self.host.clocks.past_ms() else None
 
     def _result(self, live: Live, envelope: Envelope, ctx: Context, state: bytes, result: Any) -> Raw | None:
         if result.__class__ not in RUN and isinstance(result, UNRUN):

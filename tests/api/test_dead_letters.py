@@ -13,6 +13,7 @@ from tenure.scheduler.grid.port import Grid, Map
 from tenure.scheduler.jobtype import Registry
 from tenure.scheduler.keys import partition_of
 from tenure.testing import Cluster
+from tests.api.test_formats import backend_of
 
 PARTITIONS = 4
 SETTINGS = tenure.NodeSettings(
@@ -280,3 +281,16 @@ async def test_a_turn_that_is_cancelled_as_its_job_goes_leaves_what_came_by_a_to
     await client.unschedule("sleeper", now=True)
     why = "its turn was cancelled, as its job was being removed (it came by topic 'letters-numbers')"
     assert await reasons(client) == {("sleeper", 1): ("Cancelled", why)}
+
+
+async def test_a_node_whose_clock_is_ahead_of_the_others_knows(in_virtual_time: None) -> None:
+    """It throws nothing away that was to be kept (see tests/pure/core/test_clocks.py)."""
+    year_ms = 365 * 86_400_000
+    async with Cluster(nodes=3) as cluster:
+        hosts = [running.node.host for running in backend_of(cluster)._nodes.values()]
+        for host in hosts:
+            host.has_clock_of_all = False
+        hosts[0].clocks._now_ms = lambda: hosts[1].now_ms() + year_ms
+        await trio.sleep(1)
+        assert [round(host.clocks.ahead_ms / year_ms) for host in hosts] == [1, 0, 0]
+        assert abs(hosts[0].clocks.past_ms() - hosts[1].now_ms()) < 2000

@@ -249,7 +249,7 @@ class MemoryBackend(Backend):
         marker = self._marker
         name = f"node-{number}"
         host = Host(grid, name, registry, self.now_ms, marker.formation, marker.incarnation, self.plan.settings, random)
-        host.launchers = self.activities.launchers
+        host.launchers, host.has_clock_of_all = self.activities.launchers, True
         running = self._nodes[number] = _RunningNode(Node(host, listening, name=name), grid)
         with within(self._open_within):
             await self._nursery.start(running.run)
