@@ -83,6 +83,8 @@ class Alarms:
 
     def ring(self) -> None:
         """Timers and retries that are due become events."""
+        if not self.timers and not self.retries:
+            return
         now_ms, tenure = self.host.now_ms(), self.tenure
         self._try_again()
         draft, budget, n = tenure.turns.draft, tenure.host.budget, 0

@@ -57,8 +57,8 @@ class Context:
     _sent_bytes = 0
     _steps_bytes = -1
     """Of the results of its finished steps; negative: not asked for yet."""
-    _asks_more = False
-    """Is progress, topics, finished or wishes set?"""
+    _asks = False
+    """Is any of these set?"""
 
     def __init__(self, turns: "Turns", live: "Live", envelope: Envelope) -> None:
         self._turns = turns
@@ -154,23 +154,23 @@ class Context:
         """From now on, take what is published to this topic."""
         topics = self._live.topics if self._topics is None else self._topics
         if topic not in topics:
-            self._topics, self._asks_more = (*topics, topic), True
+            self._topics, self._asks = (*topics, topic), True
             self._add(self._turns.outgoing(topic, True, Kind.SUBSCRIBE, self._live.id, ""))
 
     def unsubscribe(self, topic: str) -> None:
         """No longer take what is published to this topic (what is on its way still comes)."""
         topics = self._live.topics if self._topics is None else self._topics
         if topic in topics:
-            self._topics, self._asks_more = tuple(other for other in topics if other != topic), True
+            self._topics, self._asks = tuple(other for other in topics if other != topic), True
             self._add(self._turns.outgoing(topic, False, Kind.SUBSCRIBE, self._live.id, ""))
 
     def wake_in(self, delay_s: float) -> None:
         """Wake (`on_timeout`) after so many seconds; replaces an earlier `wake_in` or `wake_at`."""
-        self._timers = (self._timers or NO_WISH)._replace(due_ms=due_in_ms(self._turns.now_ms(), delay_s))
+        self._set_timers((self._timers or NO_WISH)._replace(due_ms=due_in_ms(self._turns.now_ms(), delay_s)))
 
     def wake_at(self, when: datetime) -> None:
         """Wake at a time (with a time zone); replaces an earlier `wake_in` or `wake_at`."""
-        self._timers = (self._timers or NO_WISH)._replace(due_ms=due_at_ms(when))
+        self._set_timers((self._timers or NO_WISH)._replace(due_ms=due_at_ms(when)))
 
     def cron(self, expression: str, tz: str = "UTC") -> None:
         """Wake again and again, as a cron expression says on that zone's clock; replaces an earlier one. A time
@@ -178,21 +178,21 @@ class Context:
         check_cron(expression, tz)
         now_ms = self._turns.now_ms()
         next_cron_ms(expression, tz, now_ms)  # refused here, where the mistake is
-        self._timers = (self._timers or NO_WISH)._replace(cron=(expression, tz), asked_ms=now_ms)
+        self._set_timers((self._timers or NO_WISH)._replace(cron=(expression, tz), asked_ms=now_ms))
 
     def cancel_wake(self) -> None:
         """Forget both kinds of timer."""
-        self._timers = TimerWish(0, ("", ""))
+        self._set_timers(TimerWish(0, ("", "")))
 
     def finish(self) -> None:
         """This job is done: after this turn it is stopped (`on_stop`) and removed, as by `unschedule`."""
-        self._finished = self._asks_more = True
+        self._finished = self._asks = True
 
     def progress(self, done: int, total: int) -> None:
         """How far it is; seen by `describe`."""
         if total < 0 or not 0 <= done <= total:
             raise Mistake(f"progress is done of total, with 0 <= done <= total, not {done!r} of {total!r}")
-        self._progress, self._asks_more = (done, total), True
+        self._progress, self._asks = (done, total), True
 
     def once(self, name: str, fn: Callable[[], Awaitable[Any] | Any]) -> Awaitable[Any]:
         """A durable step, to be awaited: `fn`'s result is journaled before it is returned, and a turn that runs
@@ -281,7 +281,10 @@ class Context:
     def _wish(self, wish: Wish) -> None:
         wishes = [*(self._wishes or ()), wish]
         apply(self._live.activities, wishes, self._turns.now_ms())  # refused here, where the mistake is
-        self._wishes, self._asks_more = wishes, True
+        self._wishes, self._asks = wishes, True
+
+    def _set_timers(self, timers: TimerWish) -> None:
+        self._timers, self._asks = timers, True
 
     # -- for Turns --------------------------------------------------------------------------------
 
@@ -289,6 +292,7 @@ class Context:
         if self._sends is None:
             self._sends = []
         self._sends.append(sent)
+        self._asks = True
         self._sent_bytes += envelope_bytes(sent[0])
         limit = self._turns.settings.turn_bytes_max
         if self._sent_bytes > limit:

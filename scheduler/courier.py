@@ -59,10 +59,14 @@ class Courier:
             self._below.setdefault(partition, n)
             self._slots.append((partition, n, slot))
             self.unsent_bytes += len(slot)
-        by_client: dict[bytes, list[Answer]] = defaultdict(list)
-        for client, answer in answers:
-            by_client[client].append(answer)
-        self._answers.extend((client, some) for client, its in by_client.items() for some in _letters(its))
+        if len(answers) == 1:
+            client, answer = answers[0]
+            self._answers.append((client, [answer]))
+        elif answers:
+            by_client: dict[bytes, list[Answer]] = defaultdict(list)
+            for client, answer in answers:
+                by_client[client].append(answer)
+            self._answers.extend((client, some) for client, its in by_client.items() for some in _letters(its))
         self._start_what_may()
         if self._answers or self._slots:
             self._wake.set()
@@ -140,8 +144,11 @@ class Courier:
         grid, partition = self.host.grid, client_partition(client, self.host.grid.partition_count)
         # The bell carries the answers, and is what a client waits for; it looks for the others if it hears nothing.
         encode = self.host.formats.encode
-        entries = {client: encode(answers)}
-        entries |= {reply_key(client, answer.n): encode([answer]) for answer in answers if answer.n != HINT}
+        entries = {client: (letter := encode(answers))}
+        if len(answers) > 1:
+            entries |= {reply_key(client, answer.n): encode([answer]) for answer in answers if answer.n != HINT}
+        elif answers[0].n != HINT:
+            entries[reply_key(client, answers[0].n)] = letter
         attempt = 0
         try:
             while True:

@@ -173,6 +173,10 @@ class Definitions:
 
     # -- what follows -----------------------------------------------------------------------------
 
+    def rests(self) -> bool:
+        """Is there nothing to reconcile, and nobody who waits for it?"""
+        return not (self._seen or self._proved or self._current or self._waiting or self._postponed)
+
     def reconcile(self) -> None:
         """Make jobs what their definitions say, in the draft."""
         now_s = self.host.pace.clock()

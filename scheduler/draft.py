@@ -31,8 +31,9 @@ Begun = tuple[int, int, int, str, int]
 class _Changed(dict[str, "Live"]):
     """Jobs whose records are to be written. One that changes again replaces itself."""
 
+    __slots__ = ("_sizes", "size_bytes")
+
     def __init__(self) -> None:
-        super().__init__()
         self.size_bytes = 0
         self._sizes: dict[str, int] = {}
 
@@ -84,7 +85,23 @@ class Draft:
         """The keys of slots that may be deleted once this is committed."""
         self.wanted = False
         """Is there anything here that must be committed?"""
-        self.committed = trio.Event()
+        self._is_committed = False
+        self._committed: trio.Event | None = None
+
+    @property
+    def committed(self) -> trio.Event:
+        """Set when it is. Few ask."""
+        if self._committed is None:
+            self._committed = trio.Event()
+            if self._is_committed:
+                self._committed.set()
+        return self._committed
+
+    def tell_committed(self) -> None:
+        """It is."""
+        self._is_committed = True
+        if self._committed is not None:
+            self._committed.set()
 
     def put_in(self, live: "Live", place: int, envelope: Envelope) -> None:
         """At this place of its queue, in the midst of what is carried."""

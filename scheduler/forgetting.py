@@ -20,6 +20,7 @@ import trio
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.inlanes import PROOF
 from tenure.scheduler.keys import is_partition_sender, slot_key
+from tenure.scheduler.pace import run_clock
 from tenure.scheduler.watermark import announce
 
 if TYPE_CHECKING:
@@ -39,13 +40,14 @@ class Forgetting:
 
     def __init__(self, tenure: "Tenure") -> None:
         self.tenure = tenure
-        self._begun_s = trio.current_time()
+        self._clock = run_clock()
+        self._begun_s = self._clock()
         self._heard_s: dict[bytes, float] = {}
         self._announced, self._announced_s = 0, 0.0
 
     def heard(self, sender: bytes) -> None:
         """A slot of this sender was taken."""
-        self._heard_s[sender] = trio.current_time()
+        self._heard_s[sender] = self._clock()
 
     async def sweep(self) -> None:
         """Forget what has been silent for long enough. Raises `GridError`."""

@@ -137,7 +137,7 @@ class Host:
     def origin(self) -> str:
         """What turns are called by whose events come into being now (see `turnid`). Empty as long as a node of an older
         version lives, which would call them otherwise when it tries them again."""
-        now_s = trio.current_time()
+        now_s = self.pace.clock()
         if now_s >= self._looked_s + ORIGIN_S:
             self._looked_s = now_s
             self._all_name = all(node.names for node in self.live_nodes())

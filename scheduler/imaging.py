@@ -38,13 +38,14 @@ class Imaging:
 
     def is_due(self) -> bool:
         """Has the journal outgrown its image, and is none being written?"""
-        if self._is_writing or trio.current_time() < self._not_before_s:
+        if self._is_writing:
             return False
         journal, settings = self.journal, self.settings
         last_bytes = journal.head.image.size_bytes if journal.head.image is not None else 0
         grown, slots = journal.bytes - self._upto, journal.slot - journal.head.first
         bytes_max = self._share * max(last_bytes, settings.image_journal_bytes_min)
-        return grown > bytes_max or slots > self._share * settings.image_journal_slots_max
+        is_due = grown > bytes_max or slots > self._share * settings.image_journal_slots_max
+        return is_due and trio.current_time() >= self._not_before_s
 
     def start(self, start: Callable[..., Any]) -> None:
         """Begin the next one, in a task of its own."""

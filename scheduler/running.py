@@ -52,8 +52,15 @@ class Running:
 
     def begin_pass(self) -> bool:
         """The loop begins to fill a draft. May it take something in?"""
-        self.is_starved = self.turns.draft.size() >= self.host.budget.seen_bytes
-        return not self.is_starved and not self._come_first
+        draft = self.turns.draft
+        is_starved = draft.changed.size_bytes + draft.other_bytes + draft.sent_bytes >= self.host.budget.seen_bytes
+        self.is_starved = is_starved
+        return not is_starved and not self._come_first
+
+    def rests(self) -> bool:
+        """Is there nothing to run, and nobody who waits for that?"""
+        waits = self.lives.readied or self._over_outbox or self._come_first or self.is_starved or self.turns.is_awaited
+        return not waits and not self.suspicion.is_on()
 
     async def run_ready(self) -> None:
         """Run what can be run: plain turns in what is left of the slice that has begun, async ones in tasks of their
@@ -73,8 +80,15 @@ class Running:
             self.is_starved = self.turns.draft.wanted = True  # what has filled it may have been no turn
             self.host.pace.end()
             return
-        tasks = await self._run_each()
-        self.turns.free()
+        if self.host.pace.is_over():
+            self.host.pace.end()
+            await self.host.pace.begin()
+        try:
+            tasks = self._run_each()
+        finally:
+            self.host.board[NOTES] = NO_NOTES  # what comes now is none of theirs
+        if self.turns.is_awaited:
+            self.turns.free()
         if self.suspicion.wants_more():
             self.tenure.wake()
         if tasks:
@@ -82,18 +96,9 @@ class Running:
             await trio.lowlevel.checkpoint()
             await trio.lowlevel.checkpoint()
 
-    async def _run_each(self) -> int:
+    def _run_each(self) -> int:
         """Returns how many tasks were begun."""
-        try:
-            return await self._run_some()
-        finally:
-            self.host.board[NOTES] = NO_NOTES  # what comes now is none of theirs
-
-    async def _run_some(self) -> int:
-        pace, turns = self.host.pace, self.turns
-        if pace.is_over():
-            pace.end()
-            await pace.begin()
+        pace, turns, suspicion = self.host.pace, self.turns, self.suspicion
         ready, self.lives.readied = self.lives.readied, {}
         tasks = 0
         jobs = iter(ready.values())
@@ -103,8 +108,8 @@ class Running:
             elif not live.exists():
                 self.tenure.definitions.look_up(live)
             elif live.may_run():
-                if self.suspicion.holds(live):
-                    self.suspicion.hold(live)
+                if suspicion.holds(live):
+                    suspicion.hold(live)
                 elif live.type.is_async:
                     tasks += self._start_run_loop(live)
                     if tasks >= TASKS_A_PASS:
@@ -164,7 +169,8 @@ class Running:
 
     def settle(self, live: Live) -> None:
         """Nothing more to do for this job now: forget it, unless its object is worth keeping."""
-        self.holding.settled(live)
+        if live.id in self.holding.full:
+            self.holding.settled(live)
         if not live.is_idle() or self._is_yet_to_commit(live.id):
             return
         if live.instance is not None and (live.type.keeps_instance or len(self._by_id) <= self._lives_max()):

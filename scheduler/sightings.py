@@ -153,6 +153,10 @@ class Sightings:
                     found.append(slot)
         return found
 
+    def rests(self) -> bool:
+        """Is nothing to be answered?"""
+        return not (self._ready or self._fires or self._counted)
+
     def answer(self) -> None:
         """In the tenure's loop, when what has come in is taken and what is due has rung."""
         ready, self._ready = self._ready, []

@@ -29,6 +29,10 @@ class Subscribing:
         self._to_start.append(envelope)
         self.tenure.wake()
 
+    def rests(self) -> bool:
+        """Does nobody wait for a job's start?"""
+        return not self._to_start
+
     def answer(self) -> None:
         """In the tenure's loop, when definitions are dealt with."""
         if self._to_start:

@@ -39,6 +39,7 @@ COPIES_A_LOOK = 64
 LARGE_BYTES = 4096
 """A message that is larger has a look at them before each copy."""
 TYPICAL_ID = 40
+MESSAGE = Kind.MESSAGE
 Left = tuple[str, int]
 """(the last that got it, how many have)"""
 
@@ -97,19 +98,21 @@ class Taking:
         """Take what is next in each lane, up to a group, and to what a record has room for."""
         lanes, draft, heard = self.inlanes, self.turns.draft, self.tenure.forgetting.heard
         cutting, holding = self.tenure.cutting, self.holding
+        changed, taken_bytes, clock = draft.changed, self._budget.taken_bytes, self._pace.clock
         messages = size_bytes = 0
         self.refusals.go_on()
-        self._ends_s = self._half_of_the_slice()
+        ends_s = self._ends_s = self._half_of_the_slice()
         senders, lanes.fresh = self._senders(), {}
         last: bytes | None = None
         for sender in senders:
             while (
                 messages < self.settings.group_messages_max
                 and size_bytes < self.settings.group_bytes_max
-                and not self.must_end()
-            ):
+                and changed.size_bytes + draft.other_bytes + draft.sent_bytes < taken_bytes
+                and clock() < ends_s
+            ):  # as `must_end` says
                 begun = self.begun.get(sender)
-                if begun is None and self._awaits_cut():
+                if begun is None and (self.begun or self._is_cut_awaited) and self._awaits_cut():
                     break
                 slot = lanes.next_slot(sender, None if begun is None else begun[:2])
                 if slot is None:
@@ -145,12 +148,19 @@ class Taking:
         if last is not None:
             lanes.fresh[last] = None  # whoever was served goes to the end
             self.tenure.wake()
-        self._mind_gaps()
+        if lanes.waiting or self._gaps:
+            self._mind_gaps()
         if lanes.outlived:
             self.host.grid.discard(Map.INBOX, self.partition, lanes.outlived)
             lanes.outlived = []
-        if self.holding.has_news():
-            self.holding.tell()
+        if holding.has_news():
+            holding.tell()
+
+    def rests(self) -> bool:
+        """Is there nothing to take, or to say of what was taken, before something else happens?"""
+        lanes = self.inlanes
+        waits = lanes.fresh or lanes.waiting or lanes.outlived or self._gaps or self._for_room or self._is_cut_awaited
+        return not waits and not self.holding.has_news()
 
     def _half_of_the_slice(self) -> float:
         """Until when to take: turns have the other half."""
@@ -164,6 +174,8 @@ class Taking:
     def _senders(self) -> dict[bytes, None]:
         """Whose lanes to look at."""
         fresh = self.inlanes.fresh
+        if not self._for_room and not self._is_cut_awaited:
+            return fresh
         if self._for_room and not self.tenure.outbox_is_full():
             fresh.update(self._for_room)
             self._for_room.clear()
@@ -185,16 +197,29 @@ class Taking:
         """Hand on what is in a slot. False: the rest is for later records, which go on where this one ends."""
         first, after, count = (0, "", 0) if begun is None else begun[2:]
         origin, key, odd, deliver = self.host.origin(), slot.key, self._odd, self._deliver_message
+        by_id, readied, uncarried = self._by_id, self.lives.readied, self.turns.draft.uncarried
+        # Most are messages that nobody waits for, to a job that is here and has room: these are handed on right away.
+        most, most_bytes = (0, 0) if self.closed else (self._mailbox_messages_max - 1, self._mailbox_bytes_max)
         index = first
         try:
-            for index in range(first, len(batch)):
-                envelope = batch[index]
+            for index, envelope in enumerate(batch[first:] if first else batch, first):
                 envelope.slot, envelope.index, envelope.origin = key, index, origin
                 if (odd or len(envelope.body) > DEPTH_MAX) and self._bury_odd(envelope):
                     after, count = "", 0
                     continue
-                if envelope.kind == Kind.MESSAGE:
-                    deliver(envelope)
+                if envelope.kind == MESSAGE:
+                    live = by_id.get(to := envelope.to)
+                    if (
+                        live is None
+                        or len(queue := live.queue) >= most
+                        or live.mail_bytes >= most_bytes
+                        or envelope.reply
+                        or envelope.id
+                    ):
+                        deliver(envelope)
+                    else:
+                        queue.append(envelope)
+                        readied[to] = uncarried[to] = live
                     continue
                 left: Left | None = (after, count)
                 if index == first or not self.must_end():

@@ -204,7 +204,8 @@ class Tenure:
                 await precedence.let_pass()
             if self._wake.is_set():
                 self._wake = trio.Event()
-            await pace.begin()
+            if not pace.begins():
+                await pace.begin()
             if running.begin_pass():
                 self.definitions.reconcile()
                 self.subscribing.answer()
@@ -214,12 +215,18 @@ class Tenure:
                     self.sightings.answer()
             if fences.are_used_up():
                 raise TenureOver(f"partition {self.partition}: opening anew for more fencing tokens")
-            await running.run_ready()  # in the same slice, as far as that goes
+            if running.rests():
+                pace.end()
+            else:
+                await running.run_ready()  # in the same slice, as far as that goes
             if self.turns.draft.wanted:
                 await self.commit()
                 precedence.served(self.partition)
-                if self._closing is None and images.is_due():
-                    images.start(self.start)
+                if self._closing is None:
+                    if images.is_due():
+                        images.start(self.start)
+                    if self._rests():
+                        await self._wait()
             elif self._closing is not None and not self.running.is_at_work():
                 return
             elif not lives.readied or self._closing is not None:  # who closes begins nothing that is ready, either
@@ -227,6 +234,14 @@ class Tenure:
                 await self._wait()
             else:
                 await trio.lowlevel.checkpoint()
+
+    def _rests(self) -> bool:
+        """Would a pass find nothing to do? Whatever comes, and what was left for the next pass, says so by `wake`, and
+        timers have their time; each part knows what it has besides."""
+        if self._wake.is_set() or self.turns.draft.wanted or not self.running.rests():
+            return False
+        is_known = self.definitions.rests() and self.subscribing.rests()
+        return is_known and self.taking.rests() and self.sightings.rests()
 
     async def _wait(self) -> None:
         if self._closing is None:
@@ -277,7 +292,7 @@ class Tenure:
     def _release(self, draft: Draft, record: Record) -> None:
         self.host.grid.discard(Map.INBOX, self.partition, draft.consumed)
         self.courier.send(record.outbox, record.answers)
-        draft.committed.set()
+        draft.tell_committed()
         if draft.remembered:
             self.remembering.added()
         if draft.acted:

@@ -27,7 +27,7 @@ from tenure.scheduler.live import Live
 from tenure.scheduler.noted import JOB, TURN, job_note, turn_note
 from tenure.scheduler.timers import granted
 from tenure.scheduler.turnid import set_by, step_turn, turn_id
-from tenure.scheduler.wire import EMPTY, UNSTORABLE, Answer, Envelope, Kind
+from tenure.scheduler.wire import EMPTY, UNSTORABLE, Answer, Envelope, Kind, Status
 
 if TYPE_CHECKING:
     from tenure.scheduler.credit import Credit
@@ -45,6 +45,7 @@ UNRUN = (Awaitable, Generator, AsyncGenerator)
 RUN = frozenset((NoneType, bool, int, float, str, bytes, list, tuple, dict))
 """What most handlers return, and is none of these: so much is seen sooner."""
 DEALT_WITH = object()
+MESSAGE, RUNNING = Kind.MESSAGE, Status.RUNNING
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 _decode_event = msgspec.msgpack.Decoder(ActivityEvent).decode
@@ -83,7 +84,8 @@ class Turns:
         self.budget, self.pace, self.board = tenure.host.budget, tenure.host.pace, tenure.host.board
         self._freed = trio.Event()
         """Set when turns that wait for room in a draft may look again."""
-        self._is_awaited = False
+        self.is_awaited = False
+        """Does one wait?"""
         self.suspicion: Suspicion = tenure.suspicion
         self.fences = Fences(tenure.host.incarnation, tenure.state.epoch)
 
@@ -93,25 +95,27 @@ class Turns:
         self.in_flight = draft
         for look in self.tenure.sightings.looks:
             look.hear(draft)
-        self.free()
+        if self.is_awaited:
+            self.free()
         return draft
 
     def free(self) -> None:
         """Let turns that wait for room look again."""
-        if self._is_awaited:
-            self._is_awaited = False
+        if self.is_awaited:
+            self.is_awaited = False
             freed, self._freed = self._freed, trio.Event()
             freed.set()
 
     def is_full(self) -> bool:
         """Is the draft to be committed before anything more is done?"""
-        return self.draft.size() >= self.budget.full_bytes
+        draft = self.draft
+        return draft.changed.size_bytes + draft.other_bytes + draft.sent_bytes >= self.budget.full_bytes
 
     async def room(self) -> None:
         """What ends at any time, also many at once (async turns, runs), waits until the draft has room for it."""
         while self.is_full() or self.tenure.running.is_starved:
             self.tenure.want_commit()
-            self._is_awaited = True
+            self.is_awaited = True
             await self._freed.wait()
 
     def run_plain(self, live: Live) -> None:
@@ -119,8 +123,12 @@ class Turns:
         queue, type, clock, ends_s = live.queue, live.type, self.pace.clock, self.pace.ends_s
         draft, changed, full_bytes = self.draft, self.draft.changed, self.budget.full_bytes
         self.board[JOB] = live.note or self._note(live)
+        handler, state_bytes_max = type.handlers.get(MESSAGE) if type.is_class else None, self.settings.state_bytes_max
         is_suspected = self.suspicion.is_on()
-        while queue and live.may_run() and not self.suspicion.holds(live):
+        # A job that is well may run on: only what is not as it should be is looked at more closely.
+        while queue and ((live.failure is None and not live.stuck and live.status == RUNNING) or live.may_run()):
+            if is_suspected and self.suspicion.holds(live):
+                return
             if changed.size_bytes + draft.other_bytes + draft.sent_bytes >= full_bytes or clock() >= ends_s:
                 return
             envelope = queue[0]
@@ -133,9 +141,15 @@ class Turns:
             try:
                 if live.instance is None:
                     live.instance = type.load(live.state, live.version)
-                result = self._call(live, type, ctx, envelope, message)
+                if handler is not None and envelope.kind == MESSAGE:
+                    result = handler(live.instance, ctx, message)
+                else:
+                    result = self._call(live, type, ctx, envelope, message)
                 state = type.dump(live.instance)
-                answer = self._result(live, envelope, ctx, state, result)
+                if result.__class__ in RUN and len(state) <= state_bytes_max and not (ctx._asks or envelope.reply):
+                    answer = None  # as `_result` would say
+                else:
+                    answer = self._result(live, envelope, ctx, state, result)
             except BaseException as error:  # noqa: BLE001  # handed on: see there what is a failure
                 self.tenure.failing.raised(live, envelope, error)
             else:
@@ -210,7 +224,7 @@ class Turns:
             answer = self._result(live, envelope, ctx, state, result)
             if self.is_full() or self.tenure.running.is_starved:
                 await self.room()
-            if ctx._wishes is not None:
+            if ctx._asks and ctx._wishes is not None:
                 self.tenure.activity_changes.check(live, ctx._wishes)
         except BaseException as error:  # noqa: BLE001  # handed on: see there what is a failure
             if isinstance(error, Exception) and not isinstance(error, BaseExceptionGroup):
@@ -287,13 +301,13 @@ class Turns:
     def _begin(self, live: Live, envelope: Envelope) -> Any:
         """The message, if there is one; or `DEALT_WITH`, if this entry of the queue needs no turn."""
         kind = envelope.kind
-        if kind == Kind.MESSAGE:
+        if kind == MESSAGE:
             if envelope.id and (known := self.remembered(live.id, envelope.id)) is not None:
                 self.done(live, envelope)
                 self.draft.answer(envelope, known[1] or Answer(0, True, EMPTY))
                 return DEALT_WITH
             type = live.type
-            if Kind.MESSAGE not in type.handlers:
+            if MESSAGE not in type.handlers:
                 self.done(live, envelope)
                 self.tenure.dead_letters.keep(envelope, "WrongType", f"job type {live.type_name!r} has no on_message")
                 return DEALT_WITH
@@ -342,7 +356,7 @@ class Turns:
                     f"the answer would have {len(answer)} bytes; the limit is {settings.answer_bytes_max} "
                     "(answer_bytes_max): answer with less, or part by part"
                 )
-        if ctx._sent_bytes or ctx._wishes is not None or answer is not None:
+        if answer is not None or (ctx._asks and (ctx._sent_bytes or ctx._wishes is not None)):
             self._check_size(live, ctx, state, answer)
         return answer
 
@@ -367,18 +381,10 @@ class Turns:
         )
 
     def _succeed(self, live: Live, envelope: Envelope, ctx: Context, state: bytes, answer: Raw | None) -> None:
-        if ctx._sends is not None and self.tenure.outbox_is_full():
-            live.instance = None
-            live.stuck = (
-                f"OutboxFull: partition {self.partition} holds {self.settings.outbox_bytes_max} bytes "
-                "that are not known to have arrived"
-            )
-            self.host.report(f"job {live.id!r} is parked: {live.stuck}")
-            self.tenure.running.park_sender(live)
+        asks = ctx._asks
+        if asks and ctx._sends is not None and self._must_wait_to_send(live, envelope, ctx._sends):
             return
-        if ctx._sends is not None and self.credit.full and self.credit.parks(live, envelope, ctx._sends):
-            return
-        draft = self.draft
+        draft, id = self.draft, live.id
         if envelope.reply or envelope.id:
             self._answer_success(live, envelope, answer)
         self.done(live, envelope)
@@ -387,27 +393,42 @@ class Turns:
         live.turns += 1
         self.host.turns_done += 1
         live.failure = None
-        if grown or draft.changed.get(live.id) is not live:  # else it is there, and counted
-            draft.changed[live.id] = live
+        if grown or draft.changed.get(id) is not live:  # else it is there, and counted
+            draft.changed[id] = live
         draft.wanted = True
-        if ctx._sends is not None:
-            sends = draft.sends
-            for sent, partition in ctx._sends:
-                sends.setdefault(partition, []).append(sent)
-            draft.sent_bytes += ctx._sent_bytes
-        if ctx._timers is not None:
-            live.timer = granted(live.timer, ctx._timers, set_by(ctx.turn_id) if ctx._timers.due_ms else 0)
-            self.tenure.alarms.set_timer(live)
-        if ctx._asks_more:
+        if asks:
             self._grant(live, ctx)
+        if envelope.kind == MESSAGE:
+            return
         if envelope.kind == Kind.START:
             for topic in live.type.topics:
                 self.subscribe(live, topic, wanted=True)
         elif envelope.kind == Kind.STOP:
             self.tenure.stopping.remove(live)
 
+    def _must_wait_to_send(self, live: Live, envelope: Envelope, sends: list[tuple[Envelope, int]]) -> bool:
+        """Is there no room for what this turn sends? Then it is undone, and runs again."""
+        if self.tenure.outbox_is_full():
+            live.instance = None
+            live.stuck = (
+                f"OutboxFull: partition {self.partition} holds {self.settings.outbox_bytes_max} bytes "
+                "that are not known to have arrived"
+            )
+            self.host.report(f"job {live.id!r} is parked: {live.stuck}")
+            self.tenure.running.park_sender(live)
+            return True
+        return bool(self.credit.full) and self.credit.parks(live, envelope, sends)
+
     def _grant(self, live: Live, ctx: Context) -> None:
-        """What few turns ask for."""
+        """What this turn has asked for."""
+        if ctx._sends is not None:
+            draft = self.draft
+            for sent, partition in ctx._sends:
+                draft.sends.setdefault(partition, []).append(sent)
+            draft.sent_bytes += ctx._sent_bytes
+        if ctx._timers is not None:
+            live.timer = granted(live.timer, ctx._timers, set_by(ctx.turn_id) if ctx._timers.due_ms else 0)
+            self.tenure.alarms.set_timer(live)
         if ctx._topics is not None:
             live.topics = ctx._topics
         if ctx._progress is not None:

@@ -284,3 +284,19 @@ async def test_messages_are_taken_while_very_many_definitions_are_seen(
     bench._sent = 1
     await bench.until(lambda: len(seen) == 1000)
     assert 0.0 < (await bench.state_of("a"))["at_s"] < 1.0
+
+
+@pytest.mark.parametrize("virtual", [False, True])
+def test_time_is_that_of_the_run(virtual: bool) -> None:
+    clock = trio.testing.MockClock() if virtual else None
+
+    async def read() -> None:
+        pace = Pace()
+        began_s, its_began_s = trio.current_time(), pace.clock()
+        if isinstance(clock, trio.testing.MockClock):
+            clock.jump(5)
+        else:
+            await trio.lowlevel.checkpoint()
+        assert pace.clock() - its_began_s == pytest.approx(trio.current_time() - began_s, abs=0.05)
+
+    trio.run(read, clock=clock)
