@@ -74,9 +74,13 @@ class Allegiance:
         """Are lanes that were begun in this cluster known in the one that is here now?"""
         return formation == self.formation or (not formation and not self._is_restored)
 
-    def holds(self) -> bool:
-        """Does an acknowledgement that comes now count?"""
-        return self._now_s() - self._known_s < CLUSTER_KNOWN_S
+    def holds(self, now_s: float | None = None) -> bool:
+        """Does an acknowledgement that comes now (or at that time) count?"""
+        return (self._now_s() if now_s is None else now_s) - self._known_s < CLUSTER_KNOWN_S
+
+    def is_fresh(self, now_s: float) -> bool:
+        """Would `renew` say yes at this time, without another look?"""
+        return now_s - self._known_s < CLUSTER_KNOWN_S / 2
 
     def is_lost(self) -> bool:
         """Is all gone that it had, as far as the last look could tell?"""

@@ -19,6 +19,8 @@ from tenure.scheduler.grid.port import EntryEvent, GridError, Map
 from tenure.scheduler.held_back import told
 from tenure.scheduler.holding import HINT
 from tenure.scheduler.keys import client_partition, reply_key
+from tenure.scheduler.pace import run_clock
+from tenure.scheduler.soon import Signal, Soon
 from tenure.scheduler.wire import Answer, Envelope, Kind, decode
 
 if TYPE_CHECKING:
@@ -29,10 +31,10 @@ __all__ = ["Asking"]
 
 
 class _Question:
-    __slots__ = ("answer", "answered")
+    __slots__ = ("answer", "bell")
 
     def __init__(self) -> None:
-        self.answered = trio.Event()
+        self.bell = Signal()
         self.answer: Answer | None = None
 
 
@@ -46,11 +48,12 @@ class Asking:
         self._nursery = nursery
         self._questions: dict[int, _Question] = {}
         self._question_count = 0
+        self._soon, self._clock = Soon(nursery, self.settings.reply_poll_s), run_clock()
 
     def give_up(self) -> None:
         """Let go of those who wait: there will be no answer."""
         for question in self._questions.values():
-            question.answered.set()
+            question.bell.give()
 
     async def question(
         self,
@@ -64,15 +67,14 @@ class Asking:
         """Send an envelope that wants an answer, and wait for that: no longer than `patience_s` once it is stored, for
         who asks again. `in_all_s`: what to say of the deadline of a question that is one of several tries."""
         limit_s = self.settings.ask_deadline_s if deadline_s is None else deadline_s
-        end_s, said_s = trio.current_time() + checked_limit(limit_s), limit_s if in_all_s is None else in_all_s
+        end_s, said_s = self._clock() + checked_limit(limit_s), limit_s if in_all_s is None else in_all_s
         self._question_count += 1
         n = envelope.reply = self._question_count
         question = self._questions[n] = _Question()
         try:
             # It has a deadline of its own: what was not tried by then is taken back.
             await self._send([(envelope.to, None)], [(partition, envelope)], limit_s)
-            with trio.move_on_at(min(end_s, trio.current_time() + patience_s)):
-                await self._await_answer(n, question)
+            await self._await_answer(n, question, min(end_s, self._clock() + patience_s))
         except Backlogged as backlogged:
             if self.client.allegiance.is_lost():
                 raise _lost(partition, envelope.to) from backlogged
@@ -97,7 +99,7 @@ class Asking:
         """A question that was not sent is not going to be."""
         if (question := self._questions.get(n)) is not None and question.answer is None:
             question.answer = Answer(n, False, Raw(msgspec.msgpack.encode([name, text])))
-            question.answered.set()
+            question.bell.give()
 
     async def _no_answer(self, partition: int, to: str, limit_s: float, is_message: bool) -> errors.TenureError:
         if self.client.allegiance.replaced:
@@ -118,13 +120,20 @@ class Asking:
             why += await self._sending.held_back.why_it_waits(partition, to)
         return NotDone(f"no answer from {whose} within {limit_s:g} s; {why}")
 
-    async def _await_answer(self, n: int, question: _Question) -> None:
+    async def _await_answer(self, n: int, question: _Question, end_s: float) -> None:
         """The bell rings, or we look from time to time."""
-        partition, pause_s = client_partition(self.sender, self.partition_count), self.settings.reply_poll_s
-        while True:
-            with trio.move_on_after(pause_s):
-                await question.answered.wait()
+        if self._clock() + self._soon.late_s < end_s:
+            if await self._soon.comes(question.bell):
                 return
+            with trio.move_on_at(end_s):
+                await self._look_for(n, question.bell)
+        else:
+            with trio.move_on_at(end_s):
+                await question.bell.wait()
+
+    async def _look_for(self, n: int, bell: Signal) -> None:
+        partition, pause_s = client_partition(self.sender, self.partition_count), self.settings.reply_poll_s
+        while not bell.is_given:
             try:
                 stored = await self.grid.get(Map.REPLIES, partition, reply_key(self.sender, n))
                 if stored is not None:
@@ -135,6 +144,8 @@ class Asking:
                 pass
             unheard = self.grid.ownership().is_unheard(partition)
             pause_s = self.settings.reply_poll_s if unheard else min(2.0, pause_s * 1.5)
+            with trio.move_on_after(pause_s):
+                await bell.wait()
 
     def on_replies(self, events: list[EntryEvent]) -> None:
         """Answers that came in."""
@@ -154,7 +165,7 @@ class Asking:
                 self._sending.held_back.hear(answer)
             elif (question := self._questions.get(answer.n)) is not None and question.answer is None:
                 question.answer = answer
-                question.answered.set()
+                question.bell.give()
 
 
 def _whose(partition: int, to: str) -> str:

@@ -7,7 +7,7 @@ them, `asking` waits for answers, `defining` changes definitions, `directory` lo
 
 import math
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -37,7 +37,7 @@ from tenure.scheduler.errors import (
 )
 from tenure.scheduler.formats import Formats
 from tenure.scheduler.grid.port import Grid, GridError, Map, OwnershipEvent
-from tenure.scheduler.jobtype import Registry, registry
+from tenure.scheduler.jobtype import JobType, Registry, registry
 from tenure.scheduler.keys import checked_address, checked_id, client_partition, partition_of
 from tenure.scheduler.known_types import KnownTypes
 from tenure.scheduler.sending import Sending
@@ -197,25 +197,25 @@ class GridClient:
     ) -> list[tuple[int, Envelope]]:
         """`misfits`: here come the jobs that, as far as they are known, don't take what is for them."""
         count, limit, known = self.partition_count, self.settings.message_bytes_max, self.known_types.by_job
-        checks = bool(known)
-        places: dict[str | Topic, tuple[int, str, int]] = {}
+        places: dict[str | Topic, tuple[int, str, int, JobType | None]] = {}
         made = []
         for n, (to, message) in enumerate(pairs):
             place = places.get(to)
             if place is None:
-                place = places[to] = _place(to, count)
-            partition, address, kind = place
+                place = places[to] = _place(to, count, known)
+            partition, address, kind, type = place
             try:
                 body = _encode(message)
             except UNSTORABLE as error:
                 raise WrongType(f"message {n} to {to!r} can't be stored: {error}") from error
             if len(body) > limit:
                 raise TooLarge(f"message {n} to {to!r} has {len(body)} bytes; the limit is {limit}")
-            if checks and kind == Kind.MESSAGE and (type := known.get(address)) is not None:
-                try:
-                    type.check_message(body, address)
-                except WrongType as error:
-                    misfits.setdefault(address, error)
+            if type is not None:
+                if not type.takes(body):
+                    try:
+                        type.check_message(body, address)
+                    except WrongType as error:
+                        misfits.setdefault(address, error)
             elif message.__class__ not in SCALARS and (len(body) > DEPTH_MAX or not _is_readable(body)):
                 check(body, f"message {n} to {to!r}")
             made.append(
@@ -223,11 +223,11 @@ class GridClient:
             )
         return made
 
-    def _check(self, to: str, body: Raw) -> None:
-        if (type := self.known_types.by_job.get(to)) is not None:
-            type.check_message(bytes(body), to)
-        else:
-            check(bytes(body), f"message to {to!r}")
+    def _check(self, to: str, body: bytes) -> None:
+        if (type := self.known_types.by_job.get(to)) is None:
+            check(body, f"message to {to!r}")
+        elif not type.takes(body):
+            type.check_message(body, to)
 
     def _body(self, to: str, message: Any) -> Raw:
         return Raw(encoded(message, f"message to {to!r}", self.settings.message_bytes_max, checked=False))
@@ -238,15 +238,15 @@ class GridClient:
         Raises `UnknownJob`, `JobFailed`, or `NotDone` after the deadline (the turn may still run). A job that runs
         nothing for now refuses it (`JobFailed`, `JobPaused`, `JobStuck`): then it has no effect.
         """
-        body = self._body(checked_address(to), message)
+        body = encoded(message, f"message to {checked_address(to)!r}", self.settings.message_bytes_max, checked=False)
         if self.known_types.check_anything():
-            await self.known_types.learn({to})
+            await self.known_types.learn((to,))
         try:
             self._check(to, body)
         except WrongType:
             await self.known_types.ask_again({to})
             self._check(to, body)
-        envelope = Envelope(to, body, Kind.MESSAGE, checked_id(id))
+        envelope = Envelope(to, Raw(body), Kind.MESSAGE, checked_id(id))
         return _decode(await self.question(partition_of(to, self.partition_count), envelope, deadline_s))
 
     async def state(self, id: str, *, deadline_s: float | None = None) -> Any:
@@ -310,10 +310,12 @@ def _is_readable(body: bytes) -> bool:
     return True
 
 
-def _place(to: Any, partition_count: int) -> tuple[int, str, int]:
-    """(partition, address, kind of envelope) of what a message is published to."""
+def _place(to: Any, partition_count: int, known: Mapping[str, JobType | None]) -> tuple[int, str, int, JobType | None]:
+    """(partition, address, kind of envelope, the type of its job as far as it is known) of what a message is published
+    to."""
     address, kind = (to.name, Kind.TOPIC) if isinstance(to, Topic) else (to, Kind.MESSAGE)
-    return partition_of(checked_address(address), partition_count), address, kind
+    partition = partition_of(checked_address(address), partition_count)
+    return partition, address, kind, known.get(address) if kind == Kind.MESSAGE else None
 
 
 def new_sender() -> bytes:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-import trio
+from tenure.scheduler.pace import run_clock
 
 __all__ = ["Elapsed"]
 
@@ -14,13 +14,13 @@ class Elapsed:
     """Trio's clock, and on top of it whatever the wall clock has leapt ahead between two looks."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
-        self._now_ms = now_ms
+        self._clock, self._now_ms = run_clock(), now_ms
         self._slept_s = 0.0
-        self._awake_s, self._wall_s = trio.current_time(), now_ms() / 1000
+        self._awake_s, self._wall_s = self._clock(), now_ms() / 1000
 
     def now_s(self) -> float:
         """It never goes back, and never lags behind either clock."""
-        awake_s, wall_s = trio.current_time(), self._now_ms() / 1000
+        awake_s, wall_s = self._clock(), self._now_ms() / 1000
         slept_s = (wall_s - self._wall_s) - (awake_s - self._awake_s)
         if slept_s > SLEPT_S_MIN:
             self._slept_s += slept_s

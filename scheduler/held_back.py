@@ -222,7 +222,7 @@ class HeldBack:
             return
         for waiting in [waiting for waiting in job.messages.values() if waiting.envelope.reply]:
             self._let_go(job, waiting)
-            envelope, ticket, _ = waiting
+            envelope, ticket = waiting.envelope, waiting.ticket
             text = f"job {room.job!r} took no question, and nothing was done: {job.why()}"
             self.client.asking.refuse(envelope.reply, room.state, text)
             self.sending.settle(ticket)

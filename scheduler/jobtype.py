@@ -134,6 +134,7 @@ class JobType:
         check_handlers(name, target, by_name, set(HANDLERS.values()))
         self.message_type = message_type_of(self.handlers.get(Kind.MESSAGE), skip=2 if self.is_class else 1)
         self.decode_message: Callable[[Any], Any] = decoder_of(name, "messages", self.message_type)
+        self._is_choosy = self.message_type is not Any and Kind.MESSAGE in self.handlers
         self._decode_state: Callable[[Any], Any] = decoder_of(name, "state", self.state_type)
         self.upgrade: Callable[[dict[str, Any], int], Any] | None = getattr(target, "upgrade", None)
         self.keeps_instance = Kind.RESUMED in self.handlers
@@ -189,6 +190,16 @@ class JobType:
         return state
 
     # -- messages ---------------------------------------------------------------------------------
+
+    def takes(self, encoded: bytes) -> bool:
+        """Does this message fit? Said quickly of most: of the others `check_message` says whether, and why not."""
+        if not self._is_choosy or len(encoded) > DEPTH_MAX:
+            return False
+        try:
+            self.decode_message(encoded)
+        except Exception:  # noqa: BLE001  # it is raised there
+            return False
+        return True
 
     def check_message(self, encoded: bytes, to: str) -> None:
         """Raises `WrongType` with the path of the wrong field, if this message does not fit."""

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from tenure.scheduler.keys import slot_key
 from tenure.scheduler.settings import ClientSettings
 from tenure.scheduler.wire import Batch, Envelope, Kind, encode
@@ -23,10 +25,10 @@ __all__ = ["Action", "OutLane", "Step", "Ticket", "Waiting"]
 class Ticket:
     """One caller's messages: done when each of them is stored."""
 
-    __slots__ = ("done", "doubtful", "pending")
+    __slots__ = ("done", "doubtful", "pending", "sent")
 
     def __init__(self) -> None:
-        self.pending = 0
+        self.pending = self.sent = 0
         self.doubtful = False
         self.done = False
 
@@ -52,7 +54,7 @@ class Step(NamedTuple):
     value: bytes = b""
 
 
-class Waiting(NamedTuple):
+class Waiting(Struct, gc=False):
     """One message that waits to be stored."""
 
     envelope: Envelope
@@ -97,6 +99,10 @@ class OutLane:
         ticket.pending += 1
         ticket.done = False
 
+    def has_something(self) -> bool:
+        """Is something waiting?"""
+        return bool(self.frozen or self.waiting)
+
     def next_step(self, now_s: float) -> Step | None:
         """What to do next; None: nothing is waiting."""
         if not self.frozen and not self.waiting:
@@ -118,9 +124,7 @@ class OutLane:
         # Half a window ahead of need, so that a look is rare and the receiver has had time.
         return max(0, self.n - max(1, self.settings.window_slots // 2))
 
-    def begun(
-        self, watermark: int, wall_ms: int, now_s: float, formation: str = "", incarnation: int = 0
-    ) -> None:
+    def begun(self, watermark: int, wall_ms: int, now_s: float, formation: str = "", incarnation: int = 0) -> None:
         """A new lane: born after every lane that the partition may forget, and after our own last one.
 
         `now_s`: before the watermark was asked for.
@@ -150,13 +154,16 @@ class OutLane:
 
     def _settle(self, doubtful: bool) -> list[Ticket]:
         done = []
-        for _, ticket, size_bytes in self.frozen:
-            self._free(size_bytes)
-            ticket.pending -= 1
+        size_bytes = 0
+        for waiting in self.frozen:
+            size_bytes += waiting.size_bytes
+            ticket = waiting.ticket
+            ticket.pending = pending = ticket.pending - 1
             ticket.doubtful |= doubtful
-            if not ticket.pending:
+            if not pending:
                 ticket.done = True
                 done.append(ticket)
+        self._free(size_bytes)
         self.frozen, self._bytes, self.tried = [], b"", False
         return done
 
@@ -212,13 +219,17 @@ class OutLane:
         self.frozen, self._bytes = [], b""
 
     def _freeze(self) -> None:
-        settings, size_bytes = self.settings, 0
-        while self.waiting and len(self.frozen) < settings.batch_messages_max:
-            size_bytes += self.waiting[0].size_bytes
-            if self.frozen and size_bytes > settings.batch_bytes_max:
+        size_bytes, messages_max, bytes_max = 0, self.settings.batch_messages_max, self.settings.batch_bytes_max
+        frozen, waiting = self.frozen, self.waiting
+        envelopes = []
+        while waiting and len(frozen) < messages_max:
+            first = waiting[0]
+            size_bytes += first.size_bytes
+            if frozen and size_bytes > bytes_max:
                 break
-            self.frozen.append(self.waiting.popleft())
-        envelopes = [waiting.envelope for waiting in self.frozen]
+            frozen.append(first)
+            envelopes.append(first.envelope)
+            waiting.popleft()
         batch = Batch(envelopes, incarnation=self.incarnation, holds_back=True)
         if self.n == 0:
             batch.after_lane, batch.after_n = self.after

@@ -15,6 +15,8 @@ from tenure.scheduler.errors import Backlogged, ClientClosed, ClusterReplaced, F
 from tenure.scheduler.grid.port import GridError, Map
 from tenure.scheduler.held_back import HeldBack, told
 from tenure.scheduler.outlanes import Action, OutLane, Step, Ticket, Waiting
+from tenure.scheduler.pace import run_clock
+from tenure.scheduler.soon import Signal, Soon
 from tenure.scheduler.topic import Topic
 from tenure.scheduler.watermark import announced
 from tenure.scheduler.wire import Envelope, Kind
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Sending"]
 
 LEARN_EVERY_S = 1.0
+SOON_S = 0.25
+"""Most messages are stored sooner."""
 
 
 class Sending:
@@ -42,16 +46,19 @@ class Sending:
         self.held_back = HeldBack(client, self, nursery)
         self._lanes: dict[int, OutLane] = {}
         self._pumping: set[int] = set()
-        self._settled: dict[Ticket, trio.Event] = {}
+        self._settled: dict[Ticket, Signal] = {}
+        self._soon, self._clock = Soon(nursery, SOON_S), run_clock()
         self._buffer_bytes = 0
         self._room = trio.Event()
-        self._patience: set[trio.CancelScope] = set()
-        """Of those who wait for their messages to be stored."""
+        self._times_let_go = 0
+        """How often those who waited were told not to."""
 
     def let_go(self) -> None:
         """Let nobody wait any longer."""
-        for patience in self._patience:
-            patience.cancel()
+        self._times_let_go += 1
+        self._room.set()
+        for bell in self._settled.values():
+            bell.give()
 
     def close(self) -> None:
         """Send nothing more: nobody need wait for it."""
@@ -79,12 +86,14 @@ class Sending:
             raise ClusterReplaced(self.allegiance.replaced, pairs)
         ticket = Ticket()
         try:
-            sent = await self._store(envelopes, ticket, limit_s)
+            await self._store(envelopes, ticket, checked_limit(limit_s))
+            sent = ticket.sent
             if sent == len(envelopes) and ticket.done and not ticket.doubtful:
                 return
             full = self.held_back.why({envelope.to for _, envelope in envelopes[sent:]}, ticket)
             unstored = self._unstored(pairs, envelopes, ticket, sent)
         finally:
+            self._settled.pop(ticket, None)
             if ticket.pending:
                 self.held_back.withdraw(ticket)
         if self.refused is not None:
@@ -99,48 +108,56 @@ class Sending:
             full,
         )
 
-    async def _store(self, envelopes: list[tuple[int, Envelope]], ticket: Ticket, limit_s: float) -> int:
-        """Send them, and wait; returns how many were sent, all of them if there was time enough."""
-        sent = 0
-        with trio.move_on_after(checked_limit(limit_s)) as patience:
-            self._patience.add(patience)
-            try:
-                while sent < len(envelopes):
-                    sent = await self._buffer(envelopes, sent, ticket)
-                if not ticket.done:
-                    event = self._settled[ticket] = trio.Event()
-                    await event.wait()
-            finally:
-                self._settled.pop(ticket, None)
-                self._patience.discard(patience)
-        return sent
+    async def _store(self, envelopes: list[tuple[int, Envelope]], ticket: Ticket, limit_s: float) -> None:
+        """Send them, and wait, unless those who wait are let go; the ticket has how many of them there was time for."""
+        end_s = self._clock() + limit_s
+        if limit_s > self._soon.late_s and self._buffer_bytes <= self.settings.buffer_bytes_max:
+            self._buffer(envelopes, ticket)
+            if ticket.sent == len(envelopes) and (ticket.done or await self._soon.comes(self._bell(ticket))):
+                return
+        with trio.move_on_at(end_s):
+            await self._store_all(envelopes, ticket)
 
-    async def _buffer(self, envelopes: list[tuple[int, Envelope]], start: int, ticket: Ticket) -> int:
-        while self._buffer_bytes > self.settings.buffer_bytes_max:
-            if self._room.is_set():  # others may wait for the one that is there
-                self._room = trio.Event()
-            await self._room.wait()
-        lanes, limit, held = self._lanes, self.settings.buffer_bytes_max, self.held_back
+    def _bell(self, ticket: Ticket) -> Signal:
+        """Rung when all of a caller's messages are settled, or when it is let go."""
+        bell = self._settled.get(ticket)
+        if bell is None:
+            bell = self._settled[ticket] = Signal()
+        return bell
+
+    async def _store_all(self, envelopes: list[tuple[int, Envelope]], ticket: Ticket) -> None:
+        times_let_go = self._times_let_go
+        while ticket.sent < len(envelopes):
+            while self._buffer_bytes > self.settings.buffer_bytes_max:
+                if self._room.is_set():  # others may wait for the one that is there
+                    self._room = trio.Event()
+                await self._room.wait()
+                if times_let_go != self._times_let_go:
+                    return
+            self._buffer(envelopes, ticket)
+        if not ticket.done:
+            await self._bell(ticket).wait()
+
+    def _buffer(self, envelopes: list[tuple[int, Envelope]], ticket: Ticket) -> None:
+        """As many of the next as there is room for."""
+        lanes, pumping, limit, held = self._lanes, self._pumping, self.settings.buffer_bytes_max, self.held_back
         full, careful = held.by_job, held.careful
-        end = start
-        for partition, envelope in envelopes[start:] if start else envelopes:
+        for partition, envelope in envelopes[ticket.sent :] if ticket.sent else envelopes:
             size_bytes = len(envelope.body) + 40
+            ticket.sent += 1
             if (full or careful) and envelope.kind == Kind.MESSAGE and held.holds(partition, envelope.to):
                 held.add(Waiting(envelope, ticket, size_bytes))
-                end += 1
                 continue
             lane = lanes.get(partition)
             if lane is None:
                 lane = self._new_lane(partition)
             lane.add(envelope, ticket, size_bytes)
-            self._buffer_bytes += size_bytes
-            if partition not in self._pumping:
-                self._pumping.add(partition)
+            if partition not in pumping:
+                pumping.add(partition)
                 self._nursery.start_soon(self._pump, lane, partition)
-            end += 1
-            if self._buffer_bytes > limit:
+            self._buffer_bytes = buffered = self._buffer_bytes + size_bytes
+            if buffered > limit:
                 break
-        return end
 
     def _new_lane(self, partition: int) -> OutLane:
         lane = self._lanes[partition] = OutLane(self.sender, self.settings, self.formats.encode)
@@ -201,8 +218,8 @@ class Sending:
         """Do what the lane says, until nothing waits. Not cancelled with any caller: a frozen slot is finished."""
         pauses = 0
         try:
-            while (step := lane.next_step(self._elapsed.now_s())) is not None:
-                if await self._do(lane, partition, step):
+            while lane.has_something() and (step := lane.next_step(now_s := self._elapsed.now_s())) is not None:
+                if await self._do(lane, partition, step, now_s):
                     pauses = 0
                 else:
                     pauses += 1
@@ -217,19 +234,19 @@ class Sending:
         if self._buffer_bytes <= self.settings.buffer_bytes_max:
             self._room.set()
 
-    async def _do(self, lane: OutLane, partition: int, step: Step) -> bool:
+    async def _do(self, lane: OutLane, partition: int, step: Step, now_s: float) -> bool:
         try:
             if step.action is Action.WRITE:
-                if not await self._is_known(lane):
+                if not self.allegiance.is_fresh(now_s) and not await self._is_known(lane):
                     return False
                 if not self.allegiance.knows(lane.formation):
                     self._tell(lane.forsake())
                     return True
                 await self.grid.set(Map.INBOX, partition, step.key, step.value)
-                if not self.allegiance.holds():
+                if not self.allegiance.holds(now_s := self._elapsed.now_s()):
                     lane.unsure()
                     return False
-                self._tell(lane.stored(self._elapsed.now_s()))
+                self._tell(lane.stored(now_s))
             elif step.action is Action.LOOK:
                 gone = await self.grid.get(Map.INBOX, partition, step.key) is None
                 lane.looked(gone)
@@ -271,5 +288,5 @@ class Sending:
 
     def _tell(self, tickets: list[Ticket]) -> None:
         for ticket in tickets:
-            if (event := self._settled.get(ticket)) is not None:
-                event.set()
+            if (bell := self._settled.get(ticket)) is not None:
+                bell.give()
