@@ -51,6 +51,8 @@ class Story:
         """life -> messages that it said it had seen"""
         self.removed: set[int] = set()
         """Lives whose removal was acknowledged."""
+        self.is_there = False
+        """Was the last life acknowledged, and nobody has tried to remove it?"""
 
 
 def judge_lives(id: str, sent: Story, ends: list[dict[str, Any]], living: Mayfly | None, buried: list[int]) -> Findings:
@@ -102,17 +104,27 @@ class Lifecycle(Workload):
         while self.world.working:
             if sent.lives:
                 # Whatever there was: it was not known to be gone.
-                await self._insist(lambda: defining.want(id, "removed", deadline_s=5.0))
+                await self._insist(lambda: self._remove(client, id))
                 sent.removed.add(sent.lives)
             sent.lives += 1
             born = {"life": sent.lives}
             await self._insist(lambda born=born: defining.schedule("mayfly", id, born, deadline_s=5.0))  # type: ignore[misc]
+            sent.is_there = True
             for _ in range(self.random.randint(1, 4)):
                 await self._one_message(client, id, sent.lives)
                 if self.random.random() < 0.2:
                     await attempt(1, lambda: defining.want(id, "paused", deadline_s=4.0))
                     await attempt(1, lambda: defining.want(id, "running", deadline_s=4.0))
                 await self.pause(0.2, 1.0)
+
+    async def _remove(self, client: GridClient, id: str) -> None:
+        was_there, self.sent[id].is_there = self.sent[id].is_there, False
+        try:
+            await client.defining.want(id, "removed", deadline_s=5.0)
+        except UnknownJob:
+            if was_there:
+                raise
+            # It went with an earlier try, and its tombstone with time; or it was never made.
 
     async def _insist(self, call: Callable[[], Awaitable[object]]) -> None:
         while not (await self.world.attempt(1, call)).done:
