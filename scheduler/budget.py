@@ -47,7 +47,7 @@ def job_bytes(live: "Live") -> int:
         size += sum(map(len, live.topics))
     if live.activities:
         size += sum(
-            500 + len(activity.work) + len(activity.details) + len(activity.notes) + len(activity.result)
+            500 + sum(map(len, (activity.work, activity.details, activity.notes, activity.result, activity.error)))
             for activity in live.activities
         )
     return size + len(live.pickled)

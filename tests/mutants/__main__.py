@@ -20,7 +20,7 @@ def main() -> int:
     options = parser.parse_args()
     known, survivors = table.read(), []
     for name in options.names or MUTANTS:
-        if options.new and name in known:
+        if options.new and (name in known or name in EQUIVALENT):
             continue
         begun_s, mutant = time.monotonic(), MUTANTS[name]
         before = known.get(name, "")

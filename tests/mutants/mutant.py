@@ -3,7 +3,7 @@
 They stand in the `.mutants` files beside this one:
 
     name: what is no longer so
-    @ a file of the engine
+    @ a file of the engine (of scheduler/; or one that begins with tenure/)
     -text that stands there once
     +what stands there instead
 """
@@ -15,7 +15,7 @@ __all__ = ["Mutant", "read"]
 
 
 class Mutant(NamedTuple):
-    """`before` stands exactly once in scheduler/`file`. Where the engine has changed, so must the mutant."""
+    """`before` stands exactly once in `file`. Where the engine has changed, so must the mutant."""
 
     name: str
     file: str
@@ -23,6 +23,11 @@ class Mutant(NamedTuple):
     after: str
     breaks: str
     """What is no longer so, in a line."""
+
+    @property
+    def path(self) -> str:
+        """Its file, in the package."""
+        return self.file.removeprefix("tenure/") if self.file.startswith("tenure/") else f"scheduler/{self.file}"
 
 
 def read(file: Path) -> list[Mutant]:

@@ -109,3 +109,22 @@ async def test_what_has_not_arrived_is_sent_by_the_next_owner_though_what_is_beh
     await bench.open(COUNTER, TELLER)
     await rest(5)
     assert await seen(bench) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("is_in_an_image", [False, True])
+async def test_what_has_waited_comes_first_and_in_its_order_under_the_next_owner_too(
+    bench: Bench, is_in_an_image: bool
+) -> None:
+    opened = await bench.open(COUNTER)
+    await bench.define("a", "counter", wanted="paused")
+    await bench.publish("a", 1, 2)
+    await bench.publish("a", 3)
+    await rest(1)
+    if is_in_an_image:
+        await opened.tenure.images.write()
+    await opened.kill()
+    await bench.open(COUNTER)
+    await bench.publish("a", 4)
+    await bench.define("a", "counter", revision=2)
+    await rest(1)
+    assert await seen(bench) == [1, 2, 3, 4]

@@ -1,7 +1,10 @@
 """Journals with something wrong in them: what can be passed over is, what can't is said, and nothing is thrown away."""
 
+from typing import Any
+
 import pytest
 
+from tenure.scheduler import imaging
 from tenure.scheduler.errors import PartitionLost
 from tenure.scheduler.grid.memory import Fault
 from tenure.scheduler.grid.port import Map
@@ -9,7 +12,7 @@ from tenure.scheduler.image import Frozen
 from tenure.scheduler.imaging import Imaging, write_chunks
 from tenure.scheduler.journal import Journal, TenureOver
 from tenure.scheduler.keys import HEAD, chunk_key, journal_key
-from tenure.scheduler.wire import Head, Record, RecordKind, encode
+from tenure.scheduler.wire import Head, ImageRef, Record, RecordKind, encode
 from tests.pure.core.bench import FORMATION, Bench, P, rest
 
 RUBBISH = b"\x01\x00\xc1rubbish"
@@ -124,6 +127,33 @@ async def test_a_sweep_leaves_the_image_that_is_being_written_and_takes_those_th
     assert next_owner.head.image == owner.head.image
 
 
+async def test_what_is_committed_while_an_image_is_written_is_the_next_owners_too(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = await bench.opened_journal()
+    await commit(owner)
+    move_head = owner.move_head
+
+    async def commit_behind(*arguments: Any) -> ImageRef:
+        ref = await write_chunks(*arguments)
+        await commit(owner)
+        return ref
+
+    async def commit_before(head: Head) -> bool:
+        await commit(owner)
+        return await move_head(head)
+
+    monkeypatch.setattr(imaging, "write_chunks", commit_behind)
+    monkeypatch.setattr(owner, "move_head", commit_before)
+    await Imaging(owner).write()
+    await rest()
+    last = await commit(owner)
+    next_owner = await bench.opened_journal()
+    assert (await bench.record(next_owner.slot - 1)).after == last  # type: ignore[union-attr]
+    with pytest.raises(TenureOver):
+        await commit(owner)
+
+
 @pytest.mark.parametrize("fault", [Fault.APPLIED_UNKNOWN, Fault.DROPPED_UNKNOWN, Fault.WEAK])
 async def test_an_owner_that_does_not_hear_whether_it_has_moved_the_head_goes_on(bench: Bench, fault: Fault) -> None:
     owner = await bench.opened_journal()
@@ -132,6 +162,15 @@ async def test_an_owner_that_does_not_hear_whether_it_has_moved_the_head_goes_on
     await Imaging(owner).write()
     await commit(owner)
     assert await owner.still_ours()
+    assert (await bench.opened_journal()).head.image == owner.head.image
+
+
+@pytest.mark.parametrize("fault", [Fault.APPLIED_UNKNOWN, Fault.DROPPED_UNKNOWN, Fault.REFUSED])
+async def test_the_head_names_no_image_before_all_of_it_is_there(bench: Bench, fault: Fault) -> None:
+    owner = await bench.opened_journal()
+    await commit(owner)
+    bench.faults.once(fault, map=Map.IMAGES, times=3)
+    await Imaging(owner).write()
     assert (await bench.opened_journal()).head.image == owner.head.image
 
 

@@ -1,6 +1,6 @@
 """Parameters that a client could not check, since it knows only the name of the type, are checked by the owner."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -54,3 +54,29 @@ async def test_a_value_of_a_wrong_type_is_kept_and_named(bench: Bench, value: An
     await bench.define("wrong", "stock", level=value)
     await rest(5)
     assert opened.tenure.lives.of("wrong").stuck.startswith("Undecodable")
+
+
+class Moody(Job):
+    """Its own check says no at every other look: when its state is read it passes."""
+
+    looks: ClassVar[list[int]] = []
+    level: int = 0
+
+    def __post_init__(self) -> None:
+        self.looks.append(self.level)
+        if len(self.looks) % 2 == 0:
+            raise RuntimeError("not in the mood")
+
+
+async def test_a_job_whose_own_checks_fail_oddly_does_not_start_and_the_others_do(bench: Bench) -> None:
+    Moody.looks.clear()
+    opened = await bench.open(JobType("stock", Stock), JobType("moody", Moody))
+    await bench.define("odd", "moody", level=1)
+    await bench.define("right", "stock", level=3)
+    await rest(5)
+    assert not opened.ended.is_set()
+    record = opened.state.jobs["odd"]
+    assert (record.status, record.turns) == (Status.FAILED, 0)
+    assert record.failure is not None
+    assert record.failure.error == "WrongType: its parameters: RuntimeError: not in the mood"
+    assert opened.state.jobs["right"].turns == 1
