@@ -272,6 +272,8 @@ def ticks():
         beside.tick()
 
 threading.Thread(target=ticks, daemon=True).start()
+signal.set_wakeup_fd(beside.heard.fileno(), warn_on_full_buffer=False)
+signal.signal(signal.SIGTERM, lambda number, frame: None)
 time.sleep(0.5)
 beside.board[JOB] = job_note(3, "j", "t")
 
@@ -361,6 +363,18 @@ def test_a_process_that_hangs_in_c_with_the_lock_is_ended_and_named(
     level, text, stack = said[-1]
     assert level == "error"
     assert text.startswith("job 'j' (t) has blocked the whole of this node")
+    assert "in on_message" in stack
+
+
+def test_a_signal_to_stop_is_heard_there_too(tmp_path: Path, begun: list[Process]) -> None:
+    begun.append(process := Process(tmp_path, "c", 0))
+    time.sleep(1)
+    assert process.process.poll() is None
+    process.process.terminate()
+    assert process.ends() == -signal.SIGKILL
+    level, text, stack = process.said()[-1]
+    assert level == "error"
+    assert "told to stop, and did not hear it within the drain deadline: it is ended" in text
     assert "in on_message" in stack
 
 
