@@ -49,7 +49,7 @@ class Hog(tenure.Job):
         if message == "c":
             sum(range(10**13))
         if message == "memory in c":
-            list(map("x".join, itertools.repeat(["abc"] * 3000)))
+            list(map("x".join, itertools.repeat(["abc" * 8] * 3000)))
         if message == "regex":
             re.match(r"(a+)+$", "a" * 60 + "b")
         while True:

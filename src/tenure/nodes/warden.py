@@ -6,7 +6,8 @@
 It is forked before anything else runs, and shares one piece of memory with the node (see `tenure.scheduler.noted`):
 there the node's threads say that they come round, and its loop what it is at. Asked by a signal, the interpreter writes
 where the thread that is at work stands, without its lock (`faulthandler`). A process that was stopped as a whole is not
-hung: what counts is time in which the warden was awake, and the node was not stopped.
+hung, nor is one that got no processor: what counts is time in which the warden was awake, and the node was not stopped
+and did not wait for a processor.
 """
 
 import ctypes
@@ -189,17 +190,20 @@ class Warden:
         stack: Callable[[], str],
         words_of: Callable[[str], Leave] | None,
         is_stopped: Callable[[], bool],
+        waited_s: Callable[[], float],
         is_main: Callable[[], bool],
         freeze: Callable[[], None],
         end: Callable[[], None],
         footprint: Any,
     ) -> None:
-        """`say` takes a level, a sentence and a stack. `is_main`: is it the main thread that is at work, as far as one
+        """`say` takes a level, a sentence and a stack. `waited_s`: so long has its main thread waited for a processor,
+        in all. `is_main`: is it the main thread that is at work, as far as one
         can see, since it was last asked? `freeze` lets the process take no more; `end` ends it."""
         self.hung_after_s, self.drain_deadline_s = hung_after_s, drain_deadline_s
         self._beside, self._say, self._stack, self._words_of = beside, say, stack, words_of
         self._leave: Leave | None = None
         self._is_stopped, self._is_main, self._freeze, self._end = is_stopped, is_main, freeze, end
+        self._waited_s, self._waited_before_s = waited_s, 0.0
         self._footprint = footprint
         self._share_before = 0.0
         self._seen: Any = None
@@ -209,7 +213,7 @@ class Warden:
         self._note: Note | None = None
         self._stood: Stood | None = None
         self._word: Hang | None = None
-        self._told_to_stop, self._has_looked, self._has_ended = 0, False, False
+        self._told_to_stop, self._has_looked, self._has_noted, self._has_ended = 0, False, False, False
         self._was_main = True
 
     def tick(self, now_s: float) -> None:
@@ -223,10 +227,13 @@ class Warden:
             return
         if self._is_stopped():
             return
-        self._still_s += gap_s
+        waited_s = self._waited_s()
         if not self._has_looked:
-            self._has_looked = True
+            self._has_looked, self._waited_before_s = True, waited_s
             self._is_main()  # from here on
+        gap_s = max(0.0, gap_s - (waited_s - self._waited_before_s))
+        self._waited_before_s = waited_s
+        self._still_s += gap_s
         if self._has_ended:
             self._end()
         elif seen[0] == ENDING:
@@ -241,20 +248,22 @@ class Warden:
         if self._word is not None and self._leave is not None:
             self._leave(None)
         self._still_s = self._told_s = 0.0
-        self._told_to_stop, self._has_looked = 0, False
+        self._told_to_stop, self._has_looked, self._has_noted = 0, False, False
         self._next_told_s, self._note, self._stood, self._word = TOLD_S, None, None, None
         self._share_before = self._footprint.share()
 
     def _look(self, gap_s: float) -> None:
-        if self._word is None and self._still_s >= WORD_S:
-            self._was_main = self._is_main()
+        if not self._has_noted:
+            self._has_noted, self._was_main = True, self._is_main()
             self._note = self._beside.note() if self._was_main else None
+        if self._word is None and self._still_s >= WORD_S:
             self._leave_word()
         if self._still_s >= self._next_told_s:
             self._next_told_s = TOLD_AGAIN * self._still_s
             self._see()
             stack = self._stood.stack if self._stood is not None else ""
-            self._say("warning", f"{self._what()}: all its jobs wait. Make it blocking=True, or a program", stack)
+            advice = " Make it blocking=True, or a program" if self._note is not None else ""
+            self._say("warning", f"{self._what()}: all its jobs wait.{advice}", stack)
         if told := self._beside.told_to_stop():
             self._told_s += gap_s
             if self._told_to_stop and told > self._told_to_stop and self._told_s > TOLD_S:
@@ -345,6 +354,7 @@ def fork_warden(
             stack=lambda: beside.stack(process.ask),
             words_of=words_of,
             is_stopped=process.is_stopped,
+            waited_s=process.waited_s,
             is_main=process.is_main,
             freeze=lambda: process.send(signal.SIGSTOP),
             end=lambda: process.send(signal.SIGKILL),
@@ -397,6 +407,12 @@ class _Process:
     def is_stopped(self) -> bool:
         """By somebody, or looked at by a debugger."""
         return _stat(Path(f"/proc/{self._pid}/stat"))[0] in "Tt"
+
+    def waited_s(self) -> float:
+        """So long has its main thread waited for a processor, in all; 0 where the system does not tell."""
+        with suppress(OSError, ValueError, IndexError):
+            return int(Path(f"/proc/{self._pid}/schedstat").read_text().split()[1]) / 1e9
+        return 0.0
 
     def is_main(self) -> bool:
         """Has no other thread worked more than the main one, since this was last asked?"""

@@ -1,6 +1,7 @@
 """What programs may say of their work that nobody could store: it costs them that line, or their result, and nobody
 else anything."""
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -208,3 +209,50 @@ def test_results_that_can_be_stored_stay_as_they_are() -> None:
     for status in ("failed", "cancelled"):
         assert sound(Outcome(status=status, result=10**30)).status == status
     assert sound(Outcome(status="failed", error="\ud800", traceback="\ud800")).error == "\\ud800"
+
+
+# -- anything at all ------------------------------------------------------------------------------
+
+
+def anything(random: Random, depth: int = 0) -> Any:
+    """What a program may say."""
+    scalars = (0, -1, 2**63, 2**64, 10**30, float("nan"), float("inf"), None, True, "", "\ud800", "x" * 70_000)
+    chosen = random.randrange(6)
+    if chosen == 0 and depth < 4:
+        return {"a": anything(random, depth + 1), "b": 1}
+    if chosen == 1 and depth < 4:
+        return [anything(random, depth + 1) for _ in range(random.randrange(4))]
+    if chosen == 2:
+        return nested(random.choice((150, 199, 201, 400, 950)))
+    return random.choice(scalars) if chosen < 5 else [1, 2]
+
+
+WORDS = ("progress", "metrics", "info", "stage", "result", "error", "traceback", "final", "note", "confirm", "ask")
+
+
+@pytest.mark.parametrize("seed", range(15))
+async def test_whatever_a_program_says_its_activity_ends_and_nothing_else_does(machines: Machines, seed: int) -> None:
+    random = Random(seed)
+    first = await machines.begin()
+    await machines.ask(start="load", tells_progress=True, attempts_max=2)
+    run = await machines.one.launched()
+    for _ in range(random.randrange(1, 40)):
+        run.tell(**{word: anything(random) for word in random.sample(WORDS, random.randrange(1, 4))})
+        run.cut_off = random.random() < 0.2
+        await rest(random.random())
+    run.cut_off = False
+    if random.random() < 0.7:
+        run.succeed(anything(random))
+    else:
+        run.die()
+    await rest(30)
+    await first.kill()
+    opened = await machines.open()
+    await rest(20)
+    for other in machines.one.runs.values():
+        other.succeed(1)
+    await rest(60)
+    [activity] = committed(opened)
+    assert activity.has_ended
+    assert not machines.bench.reports
+    assert not opened.state.dead

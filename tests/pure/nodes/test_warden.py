@@ -37,7 +37,7 @@ class Home:
 
     def __init__(self, hung_after_s: float = 10.0, drain_deadline_s: float = 30.0) -> None:
         self.now_s, self.taken_mib, self.limit_mib = 100.0, 50.0, 1000.0
-        self.armed, self.ticks, self.told = ARMED, 0, 0
+        self.armed, self.ticks, self.told, self.waited_s = ARMED, 0, 0, 5.0
         self.is_stopped, self.is_main = False, True
         self.noted: Note | None = NOTE
         self.stack = STACK
@@ -52,6 +52,7 @@ class Home:
             stack=lambda: self.stack,
             words_of=lambda node: self._leave,
             is_stopped=lambda: self.is_stopped,
+            waited_s=lambda: self.waited_s,
             is_main=lambda: self.is_main,
             freeze=lambda: self.did.append("freeze"),
             end=self._end,
@@ -154,6 +155,15 @@ def test_a_process_that_is_stopped_or_a_machine_that_slept_is_not_hung() -> None
     home.armed = 0
     home.goes(1000)
     assert (home.said, home.words, home.did) == ([], [], [])
+
+
+def test_one_that_gets_no_processor_is_not_hung() -> None:
+    home = Home()
+    for _ in range(3000):
+        home.waited_s += 0.999 * TICK_S
+        home.goes(TICK_S)
+    assert (home.said, home.words, home.did) == ([], [], [])
+    assert home.until_the_end() == pytest.approx(10, abs=1)
 
 
 def test_much_work_of_the_nodes_own_has_longer() -> None:
