@@ -215,8 +215,9 @@ class Claim:
                 if self._stored is not None:
                     for marker in ours:
                         await self.grid.replace_if_same(Map.NODES, 0, MARKER, marker, self._stored)
-                elif await self.grid.get(Map.NODES, 0, MARKER) in ours:
-                    await self.grid.delete(Map.NODES, 0, MARKER)
+                else:
+                    for marker in ours:
+                        await self.grid.remove_if_same(Map.NODES, 0, MARKER, marker)
                 return
             except GridError:
                 await trio.sleep(RETRY_PAUSE_S)

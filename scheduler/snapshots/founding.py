@@ -9,6 +9,7 @@ delete only what is below the fence; who opens it as of the old cluster finds a 
 before need be deleted for safety, and all of this may be done again after an interruption.
 """
 
+import math
 from collections.abc import Awaitable, Callable, Container
 from typing import Any
 
@@ -16,7 +17,7 @@ import trio
 
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
 from tenure.scheduler.fences import restored_epoch
-from tenure.scheduler.grid.port import GridError, Map
+from tenure.scheduler.grid.port import GridError, Map, Unknown
 from tenure.scheduler.image import Frozen
 from tenure.scheduler.imaging import write_chunks
 from tenure.scheduler.journal import Journal
@@ -40,6 +41,8 @@ class Founding(Journal):
         self.hold = hold
         self.found_head = True
         """Was there a head, and could it be read, when we came?"""
+        self.unknown_s = -math.inf
+        """When the outcome of a deletion was unknown last."""
 
     async def fence(self, at_ms: int) -> None:
         """From now on, no earlier owner can commit, nor delete what comes behind this."""
@@ -147,7 +150,9 @@ class Founding(Journal):
                 try:
                     await self.grid.delete(map, self.partition, key)
                     return
-                except GridError:
+                except GridError as error:
+                    if isinstance(error, Unknown):
+                        self.unknown_s = trio.current_time()
                     attempt += 1
                     await self.pause(attempt)
         finally:

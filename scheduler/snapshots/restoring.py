@@ -26,10 +26,10 @@ from tenure.scheduler.elapsed import Elapsed
 from tenure.scheduler.errors import NotDone, Undecodable, UnreadableFormat
 from tenure.scheduler.fences import INCARNATION_MAX
 from tenure.scheduler.formats import format_of
-from tenure.scheduler.grid.port import Grid, GridError, Map
+from tenure.scheduler.grid.port import Grid, GridError, Map, Unknown
 from tenure.scheduler.settings import NodeSettings
 from tenure.scheduler.snapshots.catalog import Catalog
-from tenure.scheduler.snapshots.claim import Claim
+from tenure.scheduler.snapshots.claim import HELD_S, Claim
 from tenure.scheduler.snapshots.errors import NotRestorable, SnapshotDamaged, StoreFailed, UnknownSnapshot, one_of_them
 from tenure.scheduler.snapshots.form import Manifest, RestoreNote, note_path
 from tenure.scheduler.snapshots.founding import Founding
@@ -46,6 +46,9 @@ WRITE_AT_ONCE = 8
 GROUP = 500
 GROUP_BYTES_MAX = 256 * 1024
 END_S = 5.0
+LATE_S = 30.0
+"""A write whose outcome was unknown takes effect within so long, or never. Definitions are written and deleted without
+conditions, as there may be a million of them: nobody is let in before that."""
 UNPACKED = 6
 """A restored byte's worth in memory, at most, of one in the store."""
 HALF_DONE = "Nodes keep out of what was restored so far: run it again, or restore another one"
@@ -123,6 +126,8 @@ class _Restorer:
         self.stopped: list[str] = []
         self._resumes = options.resume_snapshots
         self._serial = 0
+        self._unknown_s = -math.inf
+        """When the outcome of such a write was unknown last."""
 
     async def run(self) -> RestoreResult:
         began_s = trio.current_time()
@@ -143,11 +148,14 @@ class _Restorer:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(claim.keep)
             await claim.settle()
+            if claim.there is not None and claim.there.settled:
+                self._unknown_s = began_s + HELD_S  # of what another wrote as it was interrupted, nobody knows
             # Now, not before: until here clients have begun lanes in the cluster that was.
             self.watermark = max(self.watermark, self.now_ms())
             await self._restore(read, incarnation, claim.hold)
             for selected in others:
                 await self._restore(await self._read(selected, HALF_DONE), incarnation, claim.hold)
+            await trio.sleep(max(0.0, self._unknown_s + LATE_S - trio.current_time()))
             nursery.cancel_scope.cancel()
         if self.jobs != self.manifest.jobs:
             raise SnapshotDamaged(
@@ -295,6 +303,7 @@ class _Restorer:
             if n % GROUP == 0:
                 await trio.lowlevel.checkpoint()
         await founding.clear(Map.JOBS, definitions)
+        self._unknown_s = max(self._unknown_s, founding.unknown_s)
         await self._write_definitions(founding, definitions)
         await self._announce(founding)
         state = await restored.state(self.watermark, self.generations)
@@ -339,7 +348,9 @@ class _Restorer:
             try:
                 await self.grid.set_together(Map.JOBS, founding.partition, group)
                 return
-            except GridError:
+            except GridError as error:
+                if isinstance(error, Unknown):
+                    self._unknown_s = trio.current_time()
                 attempt += 1
                 await founding.pause(attempt)
 

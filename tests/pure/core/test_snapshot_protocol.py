@@ -721,3 +721,57 @@ async def test_a_marker_that_is_lost_does_not_make_a_restore_older_than_what_it_
         with trio.fail_after(60):
             result = await restore_snapshot(there, here.store, here.client.now_ms, RestoreOptions(replace=True))
         assert result.incarnation > before.incarnation
+
+
+@pytest.mark.parametrize("call", ["set_together", "delete"])
+async def test_what_a_restore_wrote_and_arrives_late_changes_nothing_that_was_done_since(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    async with world() as here, trio.open_nursery() as nursery:
+        await here.take()
+        await here.client.defining.schedule("plain", "b", {})  # the snapshot does not have it
+        grid: Any = here.cluster.connect()
+        write, landed = getattr(grid, call), list[float]()
+
+        async def once_late(map: Map, *arguments: Any, **options: Any) -> None:
+            if map is not Map.JOBS or landed:
+                return await write(map, *arguments, **options)
+            landed.append(trio.current_time())
+            nursery.start_soon(land, partial(write, map, *arguments, **options))
+            raise Unknown("the answer is late")
+
+        async def land(late: Any) -> None:
+            await trio.sleep(20)
+            await late()
+            landed.append(trio.current_time())
+
+        monkeypatch.setattr(grid, call, once_late)
+        await restore_snapshot(grid, here.store, here.client.now_ms, RestoreOptions(replace=True))
+        async with open_client(here.cluster.connect(), registry=REGISTRY, now_ms=here.client.now_ms) as client:
+            await client.defining.want("a", "removed")
+            await client.defining.schedule("plain", "b", {})
+            await trio.sleep(30)
+            assert len(landed) == 2
+            assert await client.defining.missing(["a", "b"]) == ["a"]
+
+
+async def test_a_restore_that_follows_one_that_was_interrupted_lets_its_late_writes_land(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world() as here:
+        await here.take()
+        options = RestoreOptions(replace=True)
+        with trio.move_on_after(60):
+            grid: Any = here.cluster.connect()
+
+            async def stands_still(*arguments: Any, **options: Any) -> None:
+                await trio.sleep_forever()
+
+            monkeypatch.setattr(grid, "set_together", stands_still)
+            await restore_snapshot(grid, here.store, here.client.now_ms, options)
+        began_s = trio.current_time()
+        await restore_snapshot(here.cluster.connect(), here.store, here.client.now_ms, options)
+        assert trio.current_time() - began_s > 30
+        began_s = trio.current_time()
+        await restore_snapshot(here.cluster.connect(), here.store, here.client.now_ms, options)
+        assert trio.current_time() - began_s < 15
