@@ -235,7 +235,7 @@ def _syntax_problem(paths: list[Path]) -> str | None:
             compile(path.read_bytes(), str(path), "exec")
         except OSError:
             continue  # it was removed
-        except (SyntaxError, ValueError) as error:
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # nested too deeply, the last two
             line, what = getattr(error, "lineno", "?"), getattr(error, "msg", error)
             return f"{path.name}:{line}: {type(error).__name__}: {what}"
     return None

@@ -87,6 +87,10 @@ class MemberSettings:
     """More attributes for clients to see, besides those that say how the member is set up."""
 
     def __post_init__(self) -> None:
+        if not self.cluster_name.strip() or self.cluster_name != self.cluster_name.strip():
+            raise ValueError(
+                f"the name {self.cluster_name!r} is none that clients could say: write it without spaces around"
+            )
         if "${" in self.cluster_name:
             raise ValueError(f"the name {self.cluster_name!r} has '${{' in it: members would replace what follows")
         if not 0 <= self.port <= PORT_MAX:

@@ -30,11 +30,11 @@ class Memory:
     def recall(self) -> Cluster | None:
         """What is noted; None: nothing. Raises `Mistake` where there is a note that can't be read, or `OSError`."""
         try:
-            text = self.file.read_text()
+            stored = self.file.read_bytes()
         except FileNotFoundError:
             return None
         try:
-            said: dict[str, Any] = json.loads(text)
+            said: dict[str, Any] = json.loads(stored)
             return Cluster(
                 str(said["formation"]),
                 int(said["incarnation"]),
@@ -42,7 +42,7 @@ class Memory:
                 True,
                 int(said["format"]),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise Mistake(
                 f"{self.file} should say which cluster was here before, and can't be read ({error!r}): remove it if "
                 "that does not matter"

@@ -216,3 +216,9 @@ async def test_a_node_that_its_watchdog_has_ended_is_started_again(
     with trio.fail_after(60):
         await _keep_running("app.py", "x@y:1", tmp_path, stop, Output())
     assert started == [Exit.HUNG, Exit.HUNG, Exit.FAILED]  # of that one a change is awaited
+
+
+def test_what_python_can_not_parse_for_its_depth_is_a_problem_like_any_other(tmp_path: Path) -> None:
+    """It ended `tenure dev`, and all its jobs."""
+    (tmp_path / "deep.py").write_text(f"x = {'-' * 200_000}1")
+    assert (_syntax_problem([tmp_path / "deep.py"]) or "").startswith("deep.py:")

@@ -87,6 +87,8 @@ def test_attributes_say_how_it_is_set_up() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
+        ({"cluster_name": ""}, "none that clients could say"),
+        ({"cluster_name": " shop"}, "none that clients could say"),
         ({"backups": 7}, "between 0 and 6"),
         ({"port": 70000}, "between 0"),
         ({"cluster_name": "team-${user.name}"}, "members would replace what follows"),

@@ -33,11 +33,11 @@ def test_notes_lie_where_they_are_to(tmp_path: Path, state: Path) -> None:
     assert file.name.startswith("___a_b-")
 
 
-@pytest.mark.parametrize("text", ["", "half", "[]", "{}", '{"formation": "f", "incarnation": "x"}'])
+@pytest.mark.parametrize("text", ["", "half", "[]", "{}", "\udcff\udcfe", '{"formation": "f", "incarnation": "x"}'])
 def test_a_note_that_can_not_be_read_is_not_taken_for_none(text: str, tmp_path: Path) -> None:
     memory = nodes_memory("shop", ("a:1",), tmp_path)
     memory.note(CLUSTER)
-    memory.file.write_text(text)
+    memory.file.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(Mistake, match=r"can't be read.*remove it"):
         memory.recall()
 
