@@ -61,3 +61,15 @@ async def test_clients_are_told_the_same(
     await trio.sleep(5)
     assert {len(info.owned) for info in await client.nodes()} == {2}, "it takes part again: nobody has told it anything"
     assert await client.drain("node-1") == "node-1"
+
+
+@pytest.mark.tenure(nodes=2, partitions=4)
+async def test_who_was_called_the_same_before_and_is_silent_is_not_meant(
+    cluster: Cluster, client: tenure.Client
+) -> None:
+    """A node that was killed, and is started again under its name."""
+    before = NodeInfo("node-1-before", 7, pid=4711, name="node-1", rules=2)
+    grid = client._home._value.grid
+    await grid.set(Map.NODES, 0, NODE_PREFIX + before.id.encode(), encode(before), ttl_s=60)
+    assert await client.drain("node-1") == "node-1"
+    assert await client.undrain("node-1") == "node-1"

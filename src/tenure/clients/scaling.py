@@ -122,6 +122,10 @@ async def named(grid: Grid, node: str) -> NodeInfo:
         known = ", ".join(sorted(info.id for info in said)) or "none"
         raise UnknownNode(f"no node is called {node!r}; there are {known}")
     if len(found) > 1:
+        # The one before, that has ended without a word and is started again, is listed for a while.
+        alive = {info.id for info in await patiently(live_nodes, grid)}
+        found = [info for info in found if info.id in alive] or found
+    if len(found) > 1:
         raise Mistake(f"{len(found)} nodes are called {node!r}: say which of {', '.join(info.id for info in found)}")
     return found[0]
 
