@@ -10,6 +10,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from tenure.scheduler.bodies import check
 from tenure.scheduler.deadline import deadline
 from tenure.scheduler.definitions import never_was, removed
 from tenure.scheduler.errors import (
@@ -103,6 +104,7 @@ class Defining:
             raise WrongType(f"parameters of job type {type.name!r} can't be stored: {error}") from error
         if len(encoded) > self.settings.message_bytes_max:
             raise TooLarge(f"parameters of {len(encoded)} bytes; the limit is {self.settings.message_bytes_max}")
+        check(encoded, f"what job type {type.name!r} is given as parameters")
         return encoded
 
     async def _check_pickled_allowed(self) -> None:

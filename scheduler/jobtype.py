@@ -180,13 +180,11 @@ class JobType:
         """The bytes to store; raises `WrongType` if a field holds what could not be read back."""
         try:
             state = _encode(instance)
-            if self.is_class:
-                self._decode_state(state)
-                return state
-        except (msgspec.ValidationError, *UNSTORABLE) as error:
+            if not self.is_class and (odd := [key for key in instance if not isinstance(key, str)]):
+                raise TypeError(f"the key {odd[0]!r} is no string")
+            self._decode_state(state)
+        except (msgspec.MsgspecError, *UNSTORABLE) as error:
             raise WrongType(f"the state of job type {self.name!r} can't be stored: {error}") from error
-        if odd := [key for key in instance if not isinstance(key, str)]:  # all that could not be read back
-            raise WrongType(f"the state of job type {self.name!r} can't be stored: the key {odd[0]!r} is no string")
         return state
 
     # -- messages ---------------------------------------------------------------------------------

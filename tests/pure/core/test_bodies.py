@@ -180,3 +180,16 @@ def test_an_odd_message_on_its_way_takes_no_other_with_it_into_a_restored_cluste
     (letter,) = found.undecodable
     assert (letter.envelope.to, odd in bytes(letter.envelope.body)) == ("b", True)
     assert not is_too_deep(letter.envelope.body)
+
+
+class Holds(Job):
+    value: Any = None
+
+
+async def test_parameters_that_no_owner_might_read_are_refused_where_they_are_given(bench: Bench) -> None:
+    type = JobType("holds", Holds)
+    await bench.open(type)
+    async with open_client(bench.grid(), registry=Registry(type), now_ms=bench.now_ms, sender=CLIENT) as client:
+        with pytest.raises(WrongType, match="given as parameters is nested deeper than 200"):
+            await client.defining.schedule("holds", "a", {"value": nested(2 * DEPTH_MAX)})
+    assert await bench.grid().get(Map.JOBS, 0, b"a") is None

@@ -98,6 +98,10 @@ def test_a_function_s_state_that_could_not_be_read_back_is_refused(key: Any) -> 
         type.dump(state)
 
 
+class Point(msgspec.Struct, frozen=True):
+    x: int
+
+
 @pytest.mark.parametrize("change", [lambda state: state.update(n=object()), lambda state: state.update(n=2**70)])
 def test_nor_is_what_can_not_be_stored_at_all(change: Callable[[Any], None]) -> None:
     type = JobType("tally", tally)
@@ -105,3 +109,9 @@ def test_nor_is_what_can_not_be_stored_at_all(change: Callable[[Any], None]) -> 
     change(state)
     with pytest.raises(WrongType, match="can't be stored"):
         type.dump(state)
+
+
+@pytest.mark.parametrize("value", [{Point(1): 1}, msgspec.msgpack.Ext(-1, b"xx")])
+def test_a_function_leaves_nothing_in_its_state_that_nobody_could_read(value: Any) -> None:
+    with pytest.raises(WrongType, match="can't be stored"):
+        JobType("tally", tally).dump({"x": value})
