@@ -8,9 +8,12 @@ import trio
 from tenure.listeners import listening
 from tenure.scheduler.client import GridClient, open_client
 from tenure.scheduler.cluster import find, find_or_form
+from tenure.scheduler.errors import UnreadableFormat
+from tenure.scheduler.formats import FIRST, Formats
 from tenure.scheduler.grid.port import GridError
 from tenure.scheduler.host import Host
 from tenure.scheduler.node import Node
+from tenure.simulation.formats import NEWER
 from tenure.simulation.stage import World
 from tenure.simulation.watched import WatchedGrid
 
@@ -85,15 +88,27 @@ class NodeProcess(Process):
                 self.node = Node(self._host(), listening, name=self.name)
                 await self.node.run()
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - `blame` judges it, and ends the run
-            world.blame(self.name, error)
+            if self._is_outdated(error):
+                self.ended = True
+            else:
+                world.blame(self.name, error)
         if not self.ended and not self.drained and not world.has_ended():
             world.violate(f"{self.name} has ended, and nobody asked it to")
         self.ended = True
         world.clocks.pop(self.name, None)
         self.grid.close()
 
+    def _is_outdated(self, error: BaseException) -> bool:
+        """Has it left because the cluster writes by now what its version can't read?"""
+        if isinstance(error, BaseExceptionGroup):
+            return all(map(self._is_outdated, error.exceptions))
+        older = self.world.reads[self.name] == (FIRST,)
+        return older and self.world.is_newer_only and isinstance(error, UnreadableFormat)
+
     def _host(self) -> Host:
         world = self.world
+        older = world.starts_older and not world.is_newer_only
+        world.reads[self.name] = (FIRST,) if older else (FIRST, NEWER.number)
         return Host(
             self.grid,
             self.name,
@@ -107,6 +122,7 @@ class NodeProcess(Process):
             tell=lambda text: None,
             log_failure=lambda text, traceback: None,
             log_error=lambda text, error: world.blame(self.name, error),
+            formats=Formats(world.reads[self.name]),
             launchers=world.machines[len(world.clocks) % len(world.machines)],
         )
 

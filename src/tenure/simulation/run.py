@@ -16,6 +16,7 @@ from tenure.scheduler.grid.memory import Fault
 from tenure.scheduler.jobtype import Registry
 from tenure.simulation.chaos import Chaos
 from tenure.simulation.determinism import deterministic
+from tenure.simulation.formats import newer_format
 from tenure.simulation.histories import Findings
 from tenure.simulation.operations import Operations
 from tenure.simulation.plan import Calls, draw, fitted
@@ -80,7 +81,7 @@ def run_seed(seed: int, *, detailed: bool = False, workloads: Sequence[type[Work
     """Run it. The same seed gives the same outcome and the same trace, whatever else this process has done."""
     outcome = Outcome(seed, Operations(), Trace(detailed=detailed))
     begun_s = time.process_time()
-    with deterministic(seed), virtual_threads(seed):
+    with deterministic(seed), virtual_threads(seed), newer_format():
         clock = _Clock()
         trio.run(_run, outcome, workloads, clock, clock=clock.clock)
     outcome.core_s = time.process_time() - begun_s

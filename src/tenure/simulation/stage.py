@@ -88,6 +88,10 @@ class World:
         """Set as somebody begins to restore a snapshot over this cluster, which nodes must look for from then on."""
         self.drives_end_s_max = 60.0
         """So long after all was healed, what clients do comes to its end."""
+        self.reads: dict[str, tuple[int, ...]] = {}
+        """The formats that each node reads."""
+        self.starts_older = self.is_newer_only = False
+        """Are nodes that are started of an older version? And: may newer ones alone be started from now on?"""
         self.can_end = False
         """Will somebody shut this cluster down with a snapshot?"""
         self.working = True

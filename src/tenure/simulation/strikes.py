@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from tenure.scheduler.formats import FIRST
 from tenure.scheduler.grid.memory import Fault
 from tenure.scheduler.grid.port import Map
 from tenure.simulation.scripts import kill_primary, owned
@@ -21,6 +22,7 @@ __all__ = [
     "late_answers",
     "late_writes",
     "owner_of_the_forgotten",
+    "rolling",
     "slow_commits",
     "weak_definitions",
 ]
@@ -49,6 +51,27 @@ async def owner_of_the_forgotten(chaos: "Chaos") -> None:
                 chaos.start_node()
         await trio.sleep(dice.uniform(0.5, 2.5))
         forgotten = trio.Event()
+
+
+async def rolling(chaos: "Chaos") -> None:
+    """Older nodes are replaced by newer ones, one after the other; until the newer format is declared, some newer ones
+    by older ones again."""
+    world, dice = chaos.world, chaos.dice
+    while world.working:
+        await trio.sleep(dice.uniform(0.2, 1.5))
+        older = [node for node in chaos.awake() if world.reads.get(node.name) == (FIRST,)]
+        goes_back = not world.is_newer_only and dice.random() < 0.15
+        leaving = [node for node in chaos.awake() if node not in older] if goes_back else older
+        if not leaving:
+            continue
+        world.starts_older = goes_back
+        world.struck("node-replaced", f"{chaos.start_node().name} comes", 4.0)
+        await trio.sleep(dice.choice((0.0, 0.5, 1.5)))
+        world.starts_older = False
+        node = dice.choice(leaving)
+        if not node.ended and not node.drained:
+            world.struck("node-drained", node.name, 4.0)
+            world.nursery.start_soon(node.drain)
 
 
 async def slow_commits(chaos: "Chaos") -> None:

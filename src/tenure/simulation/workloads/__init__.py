@@ -23,6 +23,7 @@ from tenure.simulation.workloads.storm import Storm
 from tenure.simulation.workloads.timing import Timing
 from tenure.simulation.workloads.topics import Broadcasts, Topics
 from tenure.simulation.workloads.transfers import Transfers
+from tenure.simulation.workloads.upgrading import Upgrading
 
 __all__ = ["BULK", "NOT_YET", "OTHERS", "SAVING", "SPECIAL", "Workload"]
 
@@ -53,6 +54,7 @@ SPECIAL: tuple[type[Workload], ...] = (
     Newborns,
     Passing,
     Restoring,
+    Upgrading,
 )
 """Instead of the bulk, in some seeds: they bring settings and hazards of their own."""
 NOT_YET: dict[type[Workload], str] = {}
