@@ -38,7 +38,15 @@ class _Work:
         self.since_s = trio.current_time()
         """Of waiting; then of running."""
         self.thread: int | None = None
-        self.is_lost = self.has_ended = False
+        self.is_begun = self.is_lost = self.has_ended = False
+
+    async def acquire_on_behalf_of(self, borrower: object) -> None:
+        """As a limiter that limits nothing: trio begins the thread right behind this. Who is cancelled before has
+        none, and there is nothing to wait for."""
+        self.is_begun = True
+
+    def release_on_behalf_of(self, borrower: object) -> None:
+        """Nothing was taken."""
 
 
 class Threads:
@@ -47,7 +55,6 @@ class Threads:
     def __init__(self, count_max: int, report: Callable[[str], None]) -> None:
         self.count_max, self._report = max(1, count_max), report
         self._places = trio.CapacityLimiter(self.count_max)
-        self._unlimited = trio.CapacityLimiter(float("inf"))
         self._waiting: dict[_Work, None] = {}
         self._running: dict[_Work, None] = {}
         self.lost: dict[Any, bool] = {}
@@ -91,12 +98,12 @@ class Threads:
 
         begun()
         try:
-            return await trio.to_thread.run_sync(in_thread, abandon_on_cancel=True, limiter=self._unlimited)
+            return await trio.to_thread.run_sync(in_thread, abandon_on_cancel=True, limiter=work)  # type: ignore[arg-type]
         finally:
             del self._running[work]
             # In this order: the thread may end just now.
             work.is_lost = True
-            if work.has_ended:
+            if work.has_ended or not work.is_begun:
                 self._places.release_on_behalf_of(work)
             else:
                 self._lose(work)
