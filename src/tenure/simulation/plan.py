@@ -9,7 +9,7 @@ import msgspec
 
 from tenure.scheduler.settings import ClientSettings, NodeSettings
 
-__all__ = ["Calls", "Plan", "draw", "fitted"]
+__all__ = ["Calls", "Plan", "draw", "fitted", "small"]
 
 
 class Calls(NamedTuple):
@@ -81,6 +81,30 @@ def draw(random: Random) -> Plan:
             reply_poll_s=0.5,
         ),
     )
+
+
+SMALL: Mapping[str, tuple[Any, ...]] = {
+    "outbox_bytes_max": (300, 3000),
+    "group_bytes_max": (1, 400),
+    "turns_at_once_max": (1, 2),
+    "blocking_threads_max": (1,),
+    "instances_max": (0, 1),
+    "handoffs_at_once": (1,),
+    "mailbox_bytes_max": (100, 1000),
+    "dead_letters_max": (2, 10),
+    "dead_letters_bytes_max": (100, 1000),
+    "batch_bytes_max": (1, 300),
+    "buffer_bytes_max": (400, 4000),
+}
+"""Limits of nodes and clients that are hardly ever met in life."""
+SMALL_SHARE = 0.2
+
+
+def small(dice: Random) -> dict[str, Any]:
+    """In some seeds, a few limits that everything runs into. What waits for them must go on in the end."""
+    if dice.random() >= SMALL_SHARE:
+        return {}
+    return {name: dice.choice(SMALL[name]) for name in dice.sample(sorted(SMALL), dice.randint(1, 4))}
 
 
 def fitted(plan: Plan, wishes: Mapping[str, Any], calls: Calls | None, dice: Random) -> Plan:

@@ -19,7 +19,7 @@ from tenure.simulation.determinism import deterministic
 from tenure.simulation.formats import newer_format
 from tenure.simulation.histories import Findings
 from tenure.simulation.operations import Operations
-from tenure.simulation.plan import Calls, draw, fitted
+from tenure.simulation.plan import Calls, draw, fitted, small
 from tenure.simulation.processes import form, run_client
 from tenure.simulation.stage import World
 from tenure.simulation.threads import virtual_threads
@@ -93,7 +93,8 @@ async def _run(outcome: Outcome, workloads: Sequence[type[Workload]], clock: _Cl
     async with trio.open_nursery() as nursery:
         plan = draw(dice)
         chosen = tuple(workloads) or _choose(outcome.seed, dice)
-        plan = fitted(plan, _wishes(chosen), _calls(chosen), Random(f"{outcome.seed} calls"))
+        wishes = small(Random(f"{outcome.seed} limits")) | _wishes(chosen)
+        plan = fitted(plan, wishes, _calls(chosen), Random(f"{outcome.seed} calls"))
         world = clock.world = World(outcome.seed, plan, REGISTRY, nursery, outcome.trace)
         works = [workload(world) for workload in chosen]
         outcome.operations, outcome.violations = world.operations, world.violations

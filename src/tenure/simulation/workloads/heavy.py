@@ -44,6 +44,8 @@ class Heavy(Workload):
     """One kind of heavy work in each seed. The journal's checker says how large a record may be."""
 
     types: ClassVar = (JobType("hauler", Hauler),)
+    # Nobody takes its dead letters away.
+    settings: ClassVar = {"dead_letters_max": 10_000, "dead_letters_bytes_max": 2**24}
     alone: ClassVar = True
 
     async def prepare(self, client: GridClient) -> None:
