@@ -1,5 +1,6 @@
 """Beside a sick job: one client sends to many jobs; one of them is paused or fails, and its mailbox is full. What is
-for the others gets there all the same, and when it is well again, so does what was for it."""
+for the others gets there all the same, and when it is well again, so does what was for it. In some seeds a topic has
+filled it to the last bound there is."""
 
 from typing import Any, ClassVar
 
@@ -8,6 +9,7 @@ import trio
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import NotDone
 from tenure.scheduler.jobtype import JobType, Retry
+from tenure.scheduler.topic import Topic
 from tenure.simulation.histories import Findings, judge_all
 from tenure.simulation.stage import current_world
 from tenure.simulation.workloads.base import Drive, Workload, states
@@ -16,6 +18,8 @@ from tenure.simulation.workloads.counters import Counter, Sendings
 __all__ = ["Beside"]
 
 SICK = "patient0"
+GOSSIP = 450
+"""So many messages of a topic are more by far than a mailbox for six takes."""
 
 
 class Mood:
@@ -27,7 +31,13 @@ class Mood:
 class Patient(Counter):
     """Works, unless it is sick."""
 
+    def on_start(self, ctx: Any) -> None:
+        if ctx.id == SICK:
+            ctx.subscribe("gossip")
+
     def on_message(self, ctx: Any, message: tuple[str, int]) -> None:
+        if message[0] == "gossip":
+            return
         if ctx.id == SICK and current_world().outside(Mood).is_bad:
             raise RuntimeError("sick")
         super().on_message(ctx, message)
@@ -53,7 +63,13 @@ class Beside(Workload):
             self.mood.is_bad = True
 
     def drives(self) -> list[Drive]:
-        return [self._publish]
+        return [self._publish, self._gossip] if self.random.random() < 0.5 else [self._publish]
+
+    async def _gossip(self, client: GridClient) -> None:
+        gossip = [(Topic("gossip"), ("gossip", n)) for n in range(GOSSIP)]
+        await self.world.attempt(1, lambda: client.publish_many(gossip, deadline_s=5.0))
+        while self.world.working:
+            await self.pause(1.0, 2.0)
 
     async def _publish(self, client: GridClient) -> None:
         sender = self.world.name("friend")
