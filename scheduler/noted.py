@@ -2,14 +2,29 @@
 `tenure.nodes.warden`): a call that keeps the interpreter's lock lets nobody in this one look.
 
 A visit to a job with plain handlers costs a copy of some bytes. While attempts are counted (see `suspicion`), each turn
-is noted by its name, too. Async handlers note nothing: which of them is at work changes at each await.
+is noted by its name, too, and so is each step of an async one, from one await to the next. Else async handlers note
+nothing: which of them is at work changes too often.
 """
 
 import mmap
 import struct
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine, Generator
+from types import coroutine
+from typing import Any, NamedTuple
 
-__all__ = ["JOB", "NOTES", "NOTES_BYTES", "NO_NOTES", "TURN", "Board", "Note", "job_note", "read_notes", "turn_note"]
+__all__ = [
+    "JOB",
+    "NOTES",
+    "NOTES_BYTES",
+    "NO_NOTES",
+    "TURN",
+    "Board",
+    "Note",
+    "job_note",
+    "read_notes",
+    "steps_noted",
+    "turn_note",
+]
 
 Board = mmap.mmap | bytearray
 _JOB_BYTES, _TURN_BYTES = 256, 1280
@@ -45,6 +60,26 @@ def _packed(partition: int, first: str, second: str, size: int) -> bytes:
     if _HEAD.size + len(one) + len(two) > size:
         return bytes(size)
     return (_HEAD.pack(partition, len(one), len(two)) + one + two).ljust(size, b"\0")
+
+
+@coroutine
+def steps_noted(work: Coroutine[Any, Any, Any], note: Callable[[], None], board: Board) -> Generator[Any, Any, Any]:
+    """The same work, noted while it is at work and not while it waits."""
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        note()
+        try:
+            asked = work.send(value) if error is None else work.throw(error)
+        except StopIteration as end:
+            return end.value
+        finally:
+            board[NOTES] = NO_NOTES
+        value = error = None
+        try:
+            value = yield asked
+        except BaseException as raised:  # noqa: BLE001  # it is the work's
+            error = raised
 
 
 def read_notes(board: Board) -> Note | None:

@@ -24,7 +24,7 @@ from tenure.scheduler.fences import Fences
 from tenure.scheduler.jobtype import JobType
 from tenure.scheduler.keys import checked_address, checked_id, partition_of
 from tenure.scheduler.live import Live
-from tenure.scheduler.noted import JOB, TURN, job_note, turn_note
+from tenure.scheduler.noted import JOB, TURN, job_note, steps_noted, turn_note
 from tenure.scheduler.timers import granted
 from tenure.scheduler.turnid import set_by, step_turn, turn_id
 from tenure.scheduler.wire import EMPTY, UNSTORABLE, Answer, Envelope, Kind, Status
@@ -217,7 +217,7 @@ class Turns:
             if type.timeout_s is None and not type.blocking:
                 result = self._call(live, type, ctx, envelope, message)
                 if envelope.kind in type.async_kinds and isinstance(result, Awaitable):
-                    result = await result
+                    result = await (self._suspected(live, envelope, result) if self.suspicion.is_on() else result)
             else:
                 result = await self._limited(live, type, ctx, envelope, message)
             state = type.dump(live.instance)
@@ -232,6 +232,18 @@ class Turns:
             self.tenure.failing.raised(live, envelope, error)
         else:
             self._succeed(live, envelope, ctx, state, answer)
+
+    def _suspected(self, live: Live, envelope: Envelope, result: Awaitable[Any]) -> Awaitable[Any]:
+        """The same, with each of its steps noted: attempts are counted."""
+        if not isinstance(result, Coroutine):
+            return result
+        job = live.note or self._note(live)
+        turn = turn_note(self.partition, live.id, turn_id(live.id, live.generation, envelope))
+
+        def note() -> None:
+            self.board[JOB], self.board[TURN] = job, turn
+
+        return steps_noted(result, note, self.board)
 
     async def _limited(self, live: Live, type: JobType, ctx: Context, envelope: Envelope, message: Any) -> Any:
         """In a thread, or for so long at most."""
@@ -249,7 +261,7 @@ class Turns:
             begun()
             result = call()
             if envelope.kind in type.async_kinds and isinstance(result, Awaitable):
-                result = await result
+                result = await (self._suspected(live, envelope, result) if self.suspicion.is_on() else result)
         if limit.cancelled_caught:
             raise TurnTimeout(f"the turn took longer than {type.timeout_s} s")
         return result

@@ -54,6 +54,11 @@ class Hog(tenure.Job):
             re.match(r"(a+)+$", "a" * 60 + "b")
         while True:
             pass
+
+@tenure.job("async-hog")
+class AsyncHog(tenure.Job):
+    async def on_message(self, ctx: tenure.Context, message: str) -> None:
+        sum(range(10**13))
 """
 LAST = APPLICATION.splitlines().index("            pass") + 1
 LINES = {"loop": (LAST - 1, LAST), "regex": (LAST - 2,), "c": (LAST - 6,)}
@@ -215,6 +220,21 @@ async def test_one_that_keeps_the_interpreters_lock_in_c_costs_two_nodes_once_an
         assert all(entry["event"].startswith("job 'hog-1' (hog)") for entry in told)
         assert all("in on_message" in entry["stack"] for entry in told)
         assert [client.state(id).total for id in ids] == [1] * 20
+
+
+async def test_an_async_one_costs_three(app: Path, cluster: str) -> None:
+    """Nothing says which of them is at work before attempts are counted."""
+    with (
+        supervised(3, app, cluster) as nodes,
+        tenure.SyncClient(cluster, registry=load_application(str(app), apart=True)) as client,
+    ):
+        client.schedule("async-hog", id="hog-1")
+        client.publish("hog-1", "now")
+        with trio.fail_after(90):
+            while not await trio.to_thread.run_sync(has_failed, client, "hog-1"):  # noqa: ASYNC110
+                await trio.sleep(0.2)
+        assert client.describe("hog-1")["failure"]["error"].startswith("HungRepeatedly: 2 nodes stood still")
+        assert [code for node in nodes for code in node.ends] == [-signal.SIGKILL] * 3
 
 
 async def test_one_that_eats_memory_in_c_is_ended_before_the_system_does_it(app: Path, cluster: str) -> None:

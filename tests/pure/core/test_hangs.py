@@ -10,7 +10,7 @@ import trio
 from tenure.scheduler.context import Context
 from tenure.scheduler.grid.port import Map
 from tenure.scheduler.hangs import HANG_PREFIX, PATIENCE_S, WORD_KEPT_S, Hang, Hangs, hang_key
-from tenure.scheduler.jobtype import Job, JobType
+from tenure.scheduler.jobtype import Job, JobType, Retry
 from tenure.scheduler.noted import Note, read_notes
 from tenure.scheduler.turnid import turn_id
 from tenure.scheduler.wire import Envelope, decode, encode
@@ -226,9 +226,45 @@ async def test_what_the_loop_is_at_is_noted_and_by_its_turn_while_attempts_are_c
     turn = turn_id("bad", 1, Envelope("bad", slot=key, origin=FORMATION))
     assert noted[-1] == Note(0, "bad", "noted", turn)
     await rest(10)
+    assert not second.tenure.suspicion.is_on()
     await bench.publish("bad", 3)
     await rest(1)
     assert noted[-1] == Note(0, "bad", "noted", "")
+
+
+async def test_async_turns_are_noted_step_by_step_while_attempts_are_counted(bench: Bench) -> None:
+    noted: list[tuple[str, Note | None]] = []
+
+    class Steps(Job):
+        async def on_message(self, ctx: Context, message: int) -> str:
+            noted.append((ctx.id, read_notes(second.tenure.host.board)))
+            await trio.sleep(0.1)
+            noted.append((ctx.id, read_notes(second.tenure.host.board)))
+            with trio.move_on_after(0.1):
+                await trio.sleep(1)
+            noted.append((ctx.id, read_notes(second.tenure.host.board)))
+            if message < 0:
+                raise ValueError(message)
+            return "done"
+
+    type = JobType("steps", Steps, retry=Retry(attempts_max=1))
+    for id in ("x", "y"):
+        await bench.define(id, "steps")
+    first = await bench.open(type)
+    await rest(1)
+    await first.kill()
+    keys = {id: await bench.send(bench.message(id, 1)) for id in ("x", "y")}
+    second = await bench.open(type)
+    await rest(0.05)
+    assert second.tenure.suspicion.is_on()
+    assert read_notes(second.tenure.host.board) is None
+    await rest(0.5)
+    turns = {id: turn_id(id, 1, Envelope(id, slot=key, origin=FORMATION)) for id, key in keys.items()}
+    assert len(noted) == 6
+    assert all(note == Note(0, id, "steps", turns[id]) for id, note in noted)
+    await bench.publish("x", -1)
+    await rest(1)
+    assert (await described(bench, "x"))["failure"]["error"].startswith("ValueError: -1")
 
 
 async def test_who_had_to_end_once_is_tried_again_alone_and_counted(bench: Bench) -> None:
