@@ -44,7 +44,7 @@ def test_an_envelope_is_not_estimated_as_less_than_it_has() -> None:
     ],
 )
 def test_a_job_is_not_estimated_as_less_than_it_has(changed: dict[str, Any]) -> None:
-    live = Live("j" * 100)
+    live = Live("j" * 500)
     live.type_name, live.application, live.turns, live.generation = "type", "application", 2**40, 2**40
     for name, value in changed.items():
         setattr(live, name, value)

@@ -70,4 +70,5 @@ async def test_heartbeats_say_little_of_many(autojump_clock: trio.testing.MockCl
     assert shown.keys() == set(range(100))
     assert sum(map(len, shown.values())) < SHOWN_MAX * 400
     assert "(1 times)" in shown[0]
+    assert [partition for partition, text in shown.items() if text] == list(range(SHOWN_MAX))
     assert len(told) == 100

@@ -84,6 +84,12 @@ def test_whatever_the_clock_says_there_is_room_for_restores_and_openings(now_ms:
     assert 0 <= restored_epoch(now_ms) < 2**21
 
 
+def test_a_restore_begins_with_the_epoch_of_its_second_of_the_day() -> None:
+    """A snapshot that is restored at two places gives two sets of tokens, unless it is in the same second."""
+    epochs = [restored_epoch(FIRST_DAY_MS + ms) for ms in (0, 999, 1000, DAY_MS - 1, DAY_MS)]
+    assert epochs == [0, 0, 16, 16 * 86_399, 0]
+
+
 class Fenced(Job):
     """Tells its token to whoever asks."""
 

@@ -40,3 +40,10 @@ def test_what_is_not_known_says_who_can_read_it() -> None:
         formats.declare(9)
     formats.declare(FIRST)
     assert formats.declared == FIRST
+
+
+def test_values_begin_with_their_format_and_are_read_as_what_is_asked_for() -> None:
+    assert stamp(FIRST) == b"\x01\x00"
+    decode = format_of(FIRST).decode
+    for _ in range(2):
+        assert (decode(memoryview(b"\x07"), int), decode(memoryview(b"\xa1x"), str)) == (7, "x")

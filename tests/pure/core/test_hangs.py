@@ -319,6 +319,7 @@ def test_what_has_changed_is_told_once() -> None:
 
 
 def test_what_is_stored_may_grow() -> None:
+    assert Hang("n1", 7, "a", "a/1") == Hang("n1", 7, "a", "a/1", "", 0.0, ended=False, memory_mib=0.0, alone=False)
     [hang] = word("t").values()
     assert decode(encode(hang), Hang) == hang
     of_memory = Hang("a", 1, "j", "t", "w", 0.0, True, 3700.0)

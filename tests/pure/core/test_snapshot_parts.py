@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tenure.scheduler.activities import begin
 from tenure.scheduler.activities_wire import ActivityEvent, ActivityPolicy, ActivityStatus
+from tenure.scheduler.definitions import removed
 from tenure.scheduler.image import Extras
 from tenure.scheduler.keys import partition_of, partition_sender, slot_key
 from tenure.scheduler.snapshots.coordinator import channels_of
@@ -27,11 +28,12 @@ from tenure.scheduler.snapshots.form import (
     read_manifest,
     unpack,
 )
-from tenure.scheduler.snapshots.rehash import Rehash
+from tenure.scheduler.snapshots.kept import identity
+from tenure.scheduler.snapshots.rehash import Rehash, is_wanted
 from tenure.scheduler.snapshots.request import Cut
 from tenure.scheduler.snapshots.stragglers import deliver, on_the_way
 from tenure.scheduler.turnid import turn_id
-from tenure.scheduler.wire import Batch, DeadLetter, Envelope, JobRecord, Kind, Status, encode
+from tenure.scheduler.wire import Batch, DeadLetter, Definition, Envelope, JobRecord, Kind, Status, encode
 
 NOW = 1_000_000
 CLIENT = b"\x07client!"
@@ -126,6 +128,26 @@ def test_stragglers_become_mail_in_their_order() -> None:
     assert len(set(turns)) == len(turns)
     same = Envelope("a", body(0), slot=slot_key(CLIENT, 1, 0), index=1)
     assert turn_id("a", 1, same) not in turns
+
+
+def test_letters_that_lie_in_another_partition_than_that_of_their_name_are_known() -> None:
+    """What nobody could read is called by its slot, and lies where it came in."""
+    names = [f"job-{n}" for n in range(20)]
+    here = partition_of(names[0], 3)
+    letters = [DeadLetter(n, Envelope(name, slot=bytes([n]) * 24), "r", "", 0) for n, name in enumerate(names)]
+    rehash = Rehash(7, range(7), cluster="c", now_ms=NOW, former_count=3)
+    rehash.add_rest(part(partition=here, dead=letters), lambda name: [])
+    strays = [letter.envelope for letter in letters if partition_of(letter.envelope.to, 3) != here]
+    assert 0 < len(strays) < len(letters)
+    assert rehash.strays == {identity(envelope) for envelope in strays}
+    assert sum(len(found.dead) for found in rehash.finish().values()) == len(letters)
+
+
+def test_definitions_of_jobs_are_told_from_tombstones() -> None:
+    definition = Definition("t", body({}), 1, 1, "running")
+    assert is_wanted(encode(definition))
+    assert not is_wanted(encode(removed(definition, NOW)))
+    assert is_wanted(b"\x01\x00nonsense"), "nobody knows"
 
 
 async def test_each_job_comes_to_its_partition_with_all_that_it_has() -> None:

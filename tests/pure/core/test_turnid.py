@@ -219,3 +219,9 @@ def test_different_events_have_different_names(data: st.DataObject) -> None:
             envelope.index = index
         event = (generation, kind, envelope.index, envelope.slot, envelope.source, origin)
         assert names.setdefault(turn_id("a", generation, envelope), event) == event
+
+
+def test_a_message_that_came_in_no_slot_has_a_name_too() -> None:
+    """What an older version has left, say; and a name never changes."""
+    assert step_turn("a", 1, Envelope("a")) == "a/1/.0.0.0"
+    assert turn_id("a", 1, Envelope("a", index=7, origin="o")) == "a/1/o/.0.0.7"
