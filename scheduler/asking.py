@@ -79,7 +79,9 @@ class Asking:
             if self.client.allegiance.is_lost():
                 raise _lost(partition, envelope.to) from backlogged
             why = self.client.allegiance.why_not or told(backlogged.full)
-            when = "before this client was closed" if self._sending.closed else f"within {said_s:g} s"
+            when = "before this client was closed"
+            if not self._sending.closed:
+                when, why = f"within {said_s:g} s", why or "the cluster does not keep up, or does not answer"
             raise NotDone(
                 f"the question to {_whose(partition, envelope.to)} is not known to be stored {when}{why and ': '}{why}"
             ) from backlogged
