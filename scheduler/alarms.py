@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 from msgspec import structs
 
+from tenure.scheduler.budget import ENVELOPE_BYTES
 from tenure.scheduler.errors import BadSchedule
 from tenure.scheduler.live import Live
 from tenure.scheduler.timers import ring
@@ -21,7 +22,7 @@ __all__ = ["Alarms"]
 
 TIMERS_SPARE = 1000
 RUNG_IN_ANY_CASE = 64
-"""So many ring in each pass, also when what was taken before them has used up the slice."""
+"""So many times is rung in each pass, also when what was taken before them has used up the slice."""
 LOOK_S_MAX = 1.0
 """Wall clocks may jump, so nobody sleeps longer than this towards a due time."""
 
@@ -94,13 +95,13 @@ class Alarms:
             if draft.size() >= until_bytes or (n >= RUNG_IN_ANY_CASE and tenure.host.pace.is_over()):
                 tenure.wake()  # the others with the next record: each has its job's state in it
                 return
-            n += 1
             due_ms, id = heapq.heappop(self.timers)
             if id not in tenure.lives.by_id and id not in tenure.state.jobs:
                 continue
             live = tenure.lives.of(id)
+            n += 1
             if live.timer is not None and 0 < live.timer.first_ms() <= due_ms and live.status == Status.RUNNING:
-                self._ring_one(live, now_ms)
+                n += self._ring_one(live, now_ms)
 
     def _try_again(self) -> None:
         lives, pace, now_s, n = self.tenure.lives, self.host.pace, trio.current_time(), 0
@@ -115,10 +116,11 @@ class Alarms:
                 live.failure = structs.replace(live.failure, retry_ms=0)
                 lives.ready(live)
 
-    def _ring_one(self, live: Live, now_ms: int) -> None:
+    def _ring_one(self, live: Live, now_ms: int) -> int:
+        """How often does it ring? One that catches up may do so a thousand times."""
         if live.stuck:
             heapq.heappush(self.timers, (now_ms + 1000, live.id))
-            return
+            return 0
         assert live.timer is not None
         type, draft, due_by = live.type, self.tenure.turns.draft, live.timer.due_by
         try:
@@ -126,7 +128,7 @@ class Alarms:
         except BadSchedule as error:
             live.stuck = f"BadSchedule: {error}"
             self.host.report(f"job {live.id!r} is parked on this node: {live.stuck}")
-            return
+            return 0
         kinds = {"timeout": Kind.TIMEOUT, "cron": Kind.CRON}
         origin, by = self.host.origin(), f"{due_by:x}" if due_by else ""
         for kind, due_ms in fired:
@@ -134,5 +136,7 @@ class Alarms:
             live.queue.append(Envelope(live.id, kind=kinds[kind], source=source, index=due_ms, origin=origin))
         self.set_timer(live)
         draft.changed[live.id] = draft.uncarried[live.id] = live
+        draft.other_bytes += len(fired) * (ENVELOPE_BYTES + len(live.id))
         draft.wanted = True
         self.tenure.lives.ready(live)
+        return len(fired)

@@ -11,7 +11,7 @@ from tenure.scheduler.grid.port import Map
 from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import Job, JobType, Retry
 from tenure.scheduler.journal import Journal
-from tenure.scheduler.keys import slot_key
+from tenure.scheduler.keys import journal_key, slot_key
 from tenure.scheduler.pace import SLICE_S, Pace
 from tenure.scheduler.tenure import Tenure
 from tenure.scheduler.wire import Batch, encode
@@ -300,3 +300,39 @@ def test_time_is_that_of_the_run(virtual: bool) -> None:
         assert pace.clock() - its_began_s == pytest.approx(trio.current_time() - began_s, abs=0.05)
 
     trio.run(read, clock=clock)
+
+
+class Patient(Job):
+    async def on_start(self, ctx: Context) -> None:
+        ctx.cron("* * * * *")
+
+    async def on_timeout(self, ctx: Context) -> None:
+        await trio.sleep(1000)
+
+
+PATIENT = JobType("patient", Patient, misfire="catch_up")
+
+
+async def test_jobs_that_catch_up_with_very_much_do_so_one_after_the_other_in_records_that_are_not_large(
+    bench: Bench,
+) -> None:
+    first = await bench.open(PATIENT)
+    jobs = [f"{n}{'-' * 300}" for n in range(70)]
+    for id in jobs:
+        await bench.define(id, "patient")
+    await rest(3)
+    await first.close()
+    bench.skew_ms += 20 * 3600 * 1000
+    opened = await bench.open(PATIENT, make=watched_pace)
+    rounds = Rounds(lambda: sum(len(live.queue) > 1 for live in opened.tenure.lives.by_id.values()))
+    await bench.until(lambda: rounds.count() == 70)
+    assert rounds.most <= 1
+    await rest(2)
+    stored = [await bench.grid().get(Map.JOURNAL, P, journal_key(n)) for n in range(opened.tenure.journal.slot)]
+    assert 2**20 > max(len(record) for record in stored if record is not None) > 100_000
+    assert {len(mail) for mail in opened.state.mail.values()} == {1000}
+
+
+def watched_pace(host: Host, journal: Journal) -> Tenure:
+    host.pace.is_over = lambda: True  # type: ignore[method-assign]  # all of each slice is used up
+    return Tenure(host, journal)
