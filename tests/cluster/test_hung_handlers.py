@@ -222,7 +222,7 @@ async def test_one_that_keeps_the_interpreters_lock_in_c_costs_two_nodes_once_an
         assert [client.state(id).total for id in ids] == [1] * 20
 
 
-async def test_an_async_one_costs_three(app: Path, cluster: str) -> None:
+async def test_an_async_one_costs_three_at_most(app: Path, cluster: str) -> None:
     """Nothing says which of them is at work before attempts are counted."""
     with (
         supervised(3, app, cluster) as nodes,
@@ -234,7 +234,7 @@ async def test_an_async_one_costs_three(app: Path, cluster: str) -> None:
             while not await trio.to_thread.run_sync(has_failed, client, "hog-1"):  # noqa: ASYNC110
                 await trio.sleep(0.2)
         assert client.describe("hog-1")["failure"]["error"].startswith("HungRepeatedly: 2 nodes stood still")
-        assert [code for node in nodes for code in node.ends] == [-signal.SIGKILL] * 3
+        assert [code for node in nodes for code in node.ends] in ([-signal.SIGKILL] * 2, [-signal.SIGKILL] * 3)
 
 
 async def test_one_that_eats_memory_in_c_is_ended_before_the_system_does_it(app: Path, cluster: str) -> None:

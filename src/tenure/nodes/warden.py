@@ -6,8 +6,8 @@
 It is forked before anything else runs, and shares one piece of memory with the node (see `tenure.scheduler.noted`):
 there the node's threads say that they come round, and its loop what it is at. Asked by a signal, the interpreter writes
 where the thread that is at work stands, without its lock (`faulthandler`). A process that was stopped as a whole is not
-hung, nor is one that got no processor: what counts is time in which the warden was awake, and the node was not stopped
-and did not wait for a processor.
+hung, and one that gets no processor has twice as long: what counts is time in which the warden was awake, and the node
+was not stopped, and did not wait for a processor (of that, half counts).
 """
 
 import ctypes
@@ -44,6 +44,9 @@ LAST_WORDS_S = 3.0
 ENDING_S = 4 * LAST_WORDS_S
 """The watchdog ends its process itself, if it can, within this time."""
 ALONE_SHARE = 0.5
+WAITING_SHARE = 0.5
+"""So much of the time in which it waits for a processor does not count. Other nodes wait no longer than twice
+`hung_after_s`, either (see `tenure.scheduler.hangs`)."""
 WITHOUT = "a handler that hangs in C code is ended by nobody"
 STACK_S = 0.5
 STACK_CHARS_MAX = 6000
@@ -231,7 +234,7 @@ class Warden:
         if not self._has_looked:
             self._has_looked, self._waited_before_s = True, waited_s
             self._is_main()  # from here on
-        gap_s = max(0.0, gap_s - (waited_s - self._waited_before_s))
+        gap_s -= min(waited_s - self._waited_before_s, WAITING_SHARE * gap_s)
         self._waited_before_s = waited_s
         self._still_s += gap_s
         if self._has_ended:
