@@ -6,7 +6,8 @@ after its deadline must not wait behind its own first try.
 """
 
 from collections import deque
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias, cast
 
 from hazelcast.protocol.client_message import REQUEST_HEADER_SIZE, OutboundMessage
 
@@ -29,16 +30,19 @@ def give_up(message: OutboundMessage) -> None:
     message.buf = _GivenUp(message.buf[:REQUEST_HEADER_SIZE])
 
 
-def take(queue: Queue) -> Bytes:
-    """The next bytes to be sent; none if there is nothing to send. One thread at a time."""
+def take(queue: Queue, forget: Callable[[OutboundMessage], object]) -> Bytes:
+    """The next bytes to be sent; none if there is nothing to send. One thread at a time. What is given up goes to
+    `forget`: no answer will ever come to it."""
     parts: list[Bytes] = []
     size = 0
     while queue and size < TAKEN_BYTES:
         queued = queue.popleft()
         part = queued.buf if isinstance(queued, OutboundMessage) else queued
-        if part.__class__ is not _GivenUp:
-            parts.append(part)
-            size += len(part)
+        if part.__class__ is _GivenUp:
+            forget(cast(OutboundMessage, queued))
+            continue
+        parts.append(part)
+        size += len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -205,7 +205,7 @@ class _Connection(AsyncoreConnection):
     def handle_write(self) -> None:
         with self._writing:
             queue = self._write_queue
-            if not (taken := take(queue)):
+            if not (taken := take(queue, self._forget)):
                 return
             try:
                 sent: int = self.send(taken)
@@ -251,12 +251,15 @@ class _Connection(AsyncoreConnection):
     def _flush(self, queue: Queue) -> None:
         left = _FLUSHED_BYTES
         while queue and left > 0:
-            taken = take(queue)
+            taken = take(queue, self._forget)
             sent = self._send(taken)
             left -= sent
             if sent < len(taken):
                 put_back(queue, taken, sent)
                 return
+
+    def _forget(self, message: OutboundMessage) -> None:
+        self._connection_manager._invocation_service._pending.pop(message.get_correlation_id(), None)
 
     def _send(self, buf: Bytes) -> int:
         try:

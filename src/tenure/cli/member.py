@@ -122,7 +122,7 @@ def _address(text: str) -> tuple[str, int]:
 async def _run(settings: "MemberSettings", health_file: Path | None, as_json: bool) -> int:
     import trio
 
-    from tenure.members import rich_progress, start_member
+    from tenure.members import rich_progress, start_member, watch_heap
     from tenure.members.health import answers, keep_health_file
     from tenure.members.log_size import keep_log_small
     from tenure.signals import told_to_stop
@@ -153,6 +153,7 @@ async def _run(settings: "MemberSettings", health_file: Path | None, as_json: bo
                     is_well = partial(answers, running.address)
                     nursery.start_soon(keep_health_file, health_file, is_well, HEALTH_EVERY_S)
                 nursery.start_soon(keep_log_small, running.log_file)
+                nursery.start_soon(watch_heap, running, _warn)
                 await _keep(running, stop, as_json)
             nursery.cancel_scope.cancel()
     if quit_at_once:
@@ -198,6 +199,10 @@ async def _first(stop: "trio.Event", wait: Callable[[], Awaitable[int]]) -> int 
         await stop.wait()
         nursery.cancel_scope.cancel()
     return result[0] if result else None
+
+
+def _warn(what: str) -> None:
+    print(f"tenure: {what}.", file=sys.stderr)
 
 
 def _warn_of_exposure(host: str) -> None:

@@ -14,6 +14,7 @@ from tenure.members.errors import (
     TooLittleMemory,
     WrongVersion,
 )
+from tenure.members.heap import watch_heap
 from tenure.members.jar import Progress, fetch_jar, jar_fetched, rich_progress
 from tenure.members.java import Java, find_java
 from tenure.members.leftovers import marked, remove_leftovers
@@ -67,4 +68,5 @@ __all__ = [
     "rich_progress",
     "settle",
     "start_member",
+    "watch_heap",
 ]

@@ -1,6 +1,6 @@
 """A file that is as young as its process is well: what probes of containers look at, for the price of a `stat`.
 
-    healthy FILE SECONDS          (in the images: is the file there, and not older than that?)
+healthy FILE SECONDS          (in the images: is the file there, and not older than that?)
 """
 
 import logging

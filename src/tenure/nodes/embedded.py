@@ -7,6 +7,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import structlog
 import trio
 
 from tenure.members import (
@@ -19,6 +20,7 @@ from tenure.members import (
     marked,
     open_member,
     remove_leftovers,
+    watch_heap,
 )
 from tenure.members.log_size import before
 from tenure.nodes.errors import MemberEnded
@@ -45,6 +47,7 @@ async def open_embedded(*, progress: Progress | None = None) -> AsyncIterator[st
     async with open_member(settings, progress=progress) as member, trio.open_nursery() as nursery:
         nursery.start_soon(_watch, member)
         nursery.start_soon(keep_log_small, member.log_file)
+        nursery.start_soon(watch_heap, member, structlog.get_logger("tenure").warning)
         host, port = member.address
         yield f"{settings.cluster_name}@{host}:{port}"
         nursery.cancel_scope.cancel()

@@ -39,7 +39,7 @@ class Leaving:
 
     def __init__(self) -> None:
         self.address, self.pid, self.killed = ("127.0.0.1", 5701), 1, trio.Event()
-        self.settings = SimpleNamespace(cluster_name="tenure", stop_timeout_s=60.0)
+        self.settings = SimpleNamespace(cluster_name="tenure", stop_timeout_s=60.0, heap_max_mib=512)
         self.told, self.handed_over, self.log_file = trio.Event(), trio.Event(), Path("no log")
 
     async def wait(self) -> int:
@@ -77,6 +77,7 @@ async def test_a_signal_that_comes_twice_at_once_is_one_and_a_later_one_is_told(
             member.handed_over.set()
 
     monkeypatch.setattr("tenure.members.start_member", start)
+
     async def run_it() -> None:
         if not again:
             assert await _run(MemberSettings(port=0), None, False) == Exit.DONE

@@ -29,6 +29,8 @@ class Line:
         ours.setblocking(False)
         self.theirs.setblocking(False)
         self.wakes = 0
+        self.pending: dict[int, Any] = {}
+        """The client's calls that wait for an answer."""
         connection = object.__new__(_Connection)
         for name, value in {
             "_id": 1,
@@ -41,6 +43,7 @@ class Line:
             "_adopter": threading.get_ident(),
             "adopted": True,
             "live": True,
+            "_connection_manager": SimpleNamespace(_invocation_service=SimpleNamespace(_pending=self.pending)),
             "socket": ours,
         }.items():
             connection.__dict__[name] = value
@@ -182,9 +185,11 @@ def test_all_is_sent_once_and_in_order_however_little_the_network_takes(line: Li
 
 def test_what_nobody_waits_for_any_more_is_not_sent_unless_it_has_begun(line: Line) -> None:
     messages = [REQUESTS.set(3, b"key%d" % n, bytes(2**20), 0) for n in range(3)]
-    first, second, third = (bytes(message.buf) for message in messages)
-    for message in messages:
+    for n, message in enumerate(messages):
+        message.set_correlation_id(n)
+        line.pending[n] = message
         assert line.connection.send_message(message)
+    first, second, third = (bytes(message.buf) for message in messages)
     line.connection.flush()
     begun = line.received()
     assert 0 < len(begun) < len(first)
@@ -199,6 +204,7 @@ def test_what_nobody_waits_for_any_more_is_not_sent_unless_it_has_begun(line: Li
     assert got + line.received() == first + third
     assert second not in got
     assert messages[1].get_correlation_id() == number, "by which the client knows it"
+    assert list(line.pending) == [0, 2], "no answer will come to what was not sent"
 
 
 def test_a_connection_is_nothing_to_look_at_before_it_is_shut_down(line: Line) -> None:
