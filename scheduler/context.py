@@ -59,6 +59,8 @@ class Context:
     """Of the results of its finished steps; negative: not asked for yet."""
     _asks = False
     """Is any of these set?"""
+    _asks_more = False
+    """Is one of them set besides what it sends?"""
 
     def __init__(self, turns: "Turns", live: "Live", envelope: Envelope) -> None:
         self._turns = turns
@@ -154,14 +156,16 @@ class Context:
         """From now on, take what is published to this topic."""
         topics = self._live.topics if self._topics is None else self._topics
         if topic not in topics:
-            self._topics, self._asks = (*topics, topic), True
+            self._topics = (*topics, topic)
+            self._asks = self._asks_more = True
             self._add(self._turns.outgoing(topic, True, Kind.SUBSCRIBE, self._live.id, ""))
 
     def unsubscribe(self, topic: str) -> None:
         """No longer take what is published to this topic (what is on its way still comes)."""
         topics = self._live.topics if self._topics is None else self._topics
         if topic in topics:
-            self._topics, self._asks = tuple(other for other in topics if other != topic), True
+            self._topics = tuple(other for other in topics if other != topic)
+            self._asks = self._asks_more = True
             self._add(self._turns.outgoing(topic, False, Kind.SUBSCRIBE, self._live.id, ""))
 
     def wake_in(self, delay_s: float) -> None:
@@ -186,13 +190,14 @@ class Context:
 
     def finish(self) -> None:
         """This job is done: after this turn it is stopped (`on_stop`) and removed, as by `unschedule`."""
-        self._finished = self._asks = True
+        self._finished = self._asks = self._asks_more = True
 
     def progress(self, done: int, total: int) -> None:
         """How far it is; seen by `describe`."""
         if total < 0 or not 0 <= done <= total:
             raise Mistake(f"progress is done of total, with 0 <= done <= total, not {done!r} of {total!r}")
-        self._progress, self._asks = (done, total), True
+        self._progress = (done, total)
+        self._asks = self._asks_more = True
 
     def once(self, name: str, fn: Callable[[], Awaitable[Any] | Any]) -> Awaitable[Any]:
         """A durable step, to be awaited: `fn`'s result is journaled before it is returned, and a turn that runs
@@ -281,10 +286,12 @@ class Context:
     def _wish(self, wish: Wish) -> None:
         wishes = [*(self._wishes or ()), wish]
         apply(self._live.activities, wishes, self._turns.now_ms())  # refused here, where the mistake is
-        self._wishes, self._asks = wishes, True
+        self._wishes = wishes
+        self._asks = self._asks_more = True
 
     def _set_timers(self, timers: TimerWish) -> None:
-        self._timers, self._asks = timers, True
+        self._timers = timers
+        self._asks = self._asks_more = True
 
     # -- for Turns --------------------------------------------------------------------------------
 

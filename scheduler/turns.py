@@ -409,7 +409,13 @@ class Turns:
             draft.changed[id] = live
         draft.wanted = True
         if asks:
-            self._grant(live, ctx)
+            if ctx._sends is not None:
+                sends = draft.sends
+                for sent, partition in ctx._sends:
+                    sends.setdefault(partition, []).append(sent)
+                draft.sent_bytes += ctx._sent_bytes
+            if ctx._asks_more:
+                self._grant(live, ctx)
         if envelope.kind == MESSAGE:
             return
         if envelope.kind == Kind.START:
@@ -432,12 +438,7 @@ class Turns:
         return bool(self.credit.full) and self.credit.parks(live, envelope, sends)
 
     def _grant(self, live: Live, ctx: Context) -> None:
-        """What this turn has asked for."""
-        if ctx._sends is not None:
-            draft = self.draft
-            for sent, partition in ctx._sends:
-                draft.sends.setdefault(partition, []).append(sent)
-            draft.sent_bytes += ctx._sent_bytes
+        """What few turns ask for."""
         if ctx._timers is not None:
             live.timer = granted(live.timer, ctx._timers, set_by(ctx.turn_id) if ctx._timers.due_ms else 0)
             self.tenure.alarms.set_timer(live)
