@@ -91,6 +91,7 @@ def publish(
 
     With a message: that one. With an ID alone: each line of standard input is a message to it. With neither:
     lines like {"to": "clicks", "message": {"n": 1}, "id": "order-17"}, where the id may be left out.
+    Where the cluster takes nothing any more, it stops there, and says after which line.
 
     Parameters
     ----------
