@@ -51,6 +51,10 @@ WITHOUT = "a handler that hangs in C code is ended by nobody"
 STACK_S = 0.5
 STACK_CHARS_MAX = 6000
 STACK_SIGNAL = getattr(signal, "SIGRTMAX", 64) - 3
+END_SIGNAL, PAUSE_SIGNAL = STACK_SIGNAL - 1, STACK_SIGNAL - 2
+FIRST_PID = 1
+"""The first process of a container: sent from inside, only signals that it has handlers for do anything to it. SIGKILL
+and SIGSTOP, too, pass it by."""
 ARMED, ENDING = 1, 2
 _Q = struct.Struct("<Q")
 _TICKS, _BEATS, _ARMED = (NOTES_BYTES + _Q.size * n for n in range(3))
@@ -85,6 +89,8 @@ class Beside:
     def arm(self) -> None:
         """From now on the node is looked after."""
         faulthandler.register(STACK_SIGNAL, file=self._stack, all_threads=False, chain=False)
+        if os.getpid() == FIRST_PID:
+            _become_mortal()
         self._put(_ARMED, ARMED)
 
     def disarm(self) -> None:
@@ -359,8 +365,8 @@ def fork_warden(
             is_stopped=process.is_stopped,
             waited_s=process.waited_s,
             is_main=process.is_main,
-            freeze=lambda: process.send(signal.SIGSTOP),
-            end=lambda: process.send(signal.SIGKILL),
+            freeze=process.freeze,
+            end=process.end,
             footprint=Footprint(memory_max_mib, Path(f"/proc/{node}/statm")),
         )
         while os.getppid() == node:
@@ -388,6 +394,13 @@ def _settle_down(beside: Beside) -> None:
         Path("/proc/self/comm").write_text("tenure-warden")
 
 
+def _become_mortal() -> None:
+    """The handlers are functions of the system's library, which run where no Python comes to run."""
+    library = ctypes.CDLL(None)
+    for number, handler in ((END_SIGNAL, library._exit), (PAUSE_SIGNAL, library.pause)):
+        library.signal(number, ctypes.cast(handler, ctypes.c_void_p))
+
+
 class _Process:
     """The node's, from outside."""
 
@@ -403,7 +416,19 @@ class _Process:
         if self._to_thread is None or self._to_thread(self._pid, self._at_work, number):
             self.send(number)
 
+    def freeze(self) -> None:
+        """At least the thread that is at work."""
+        if self._pid == FIRST_PID:
+            self.ask(PAUSE_SIGNAL)
+        else:
+            self.send(signal.SIGSTOP)
+
+    def end(self) -> None:
+        """At once."""
+        self.send(END_SIGNAL if self._pid == FIRST_PID else signal.SIGKILL)
+
     def send(self, number: int) -> None:
+        """Only as long as it is there."""
         if os.getppid() == self._pid:
             os.kill(self._pid, number)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import psutil
 import pytest
 
 import tenure
-from tenure.nodes.warden import ARMED, ENDING, TICK_S, Warden, stood_of
+from tenure.nodes.warden import ARMED, END_SIGNAL, ENDING, TICK_S, Warden, stood_of
 from tenure.scheduler.hangs import Hang
 from tenure.scheduler.noted import JOB, NO_NOTES, NOTES, TURN, Note, job_note, read_notes, turn_note
 
@@ -314,21 +315,38 @@ print("done", flush=True)
 """
 
 
+CONTAINER = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
+"""In it a command is the first process, as in a container that has no other for that (`init: false`)."""
+
+
+def is_there_a_container() -> bool:
+    return shutil.which("unshare") is not None and subprocess.run([*CONTAINER, "true"], check=False).returncode == 0
+
+
 class Process:
-    def __init__(self, folder: Path, what: str, hung_after_s: float = 1.5, memory_max_mib: float = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        what: str,
+        hung_after_s: float = 1.5,
+        memory_max_mib: float = 0,
+        *,
+        is_first: bool = False,
+    ) -> None:
         script = folder / "node.py"
         script.write_text(NODE)
         self._said = folder / "said"
+        before = CONTAINER if is_first else []
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
-                [sys.executable, str(script), what, str(hung_after_s), str(memory_max_mib)],
+                [*before, sys.executable, str(script), what, str(hung_after_s), str(memory_max_mib)],
                 stdout=subprocess.PIPE,
                 stderr=said,
                 env={**os.environ, "PYTHONPATH": str(Path(tenure.__file__).parents[1])},
             )
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == b"begun\n"
-        [self.warden] = psutil.Process(self.process.pid).children()
+        *_, self.warden = psutil.Process(self.process.pid).children(recursive=True)
 
     def said(self) -> list[list[Any]]:
         return [json.loads(line) for line in self._said.read_text().splitlines() if line.startswith("[")]
@@ -374,6 +392,17 @@ def test_a_process_that_hangs_in_c_with_the_lock_is_ended_and_named(
     assert level == "error"
     assert text.startswith("job 'j' (t) has blocked the whole of this node")
     assert "in on_message" in stack
+
+
+@pytest.mark.parametrize("what", ["c", "blocked", "memory"])
+def test_the_first_process_of_a_container_is_ended_as_well(tmp_path: Path, begun: list[Process], what: str) -> None:
+    """From inside, the kernel spares it SIGKILL and SIGSTOP."""
+    if not is_there_a_container():
+        pytest.skip("no process may have a space of processes of its own here")
+    limits = (0.0, 200.0) if what == "memory" else (1.5, 0.0)
+    begun.append(process := Process(tmp_path, what, *limits, is_first=True))
+    assert process.ends() == END_SIGNAL
+    assert [entry[2] for entry in process.said() if entry[0] == "word"][-1][1::2] == [True, what == "memory"]
 
 
 def test_a_signal_to_stop_is_heard_there_too(tmp_path: Path, begun: list[Process]) -> None:
