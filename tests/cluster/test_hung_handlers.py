@@ -144,7 +144,7 @@ def outages(client: tenure.SyncClient, ids: list[str], begun_s: float, until: An
                     client.ask(id, 0, timeout_s=1)
                     break
                 except tenure.NotDone:
-                    assert time.monotonic() - begun_s < 90
+                    assert time.monotonic() - begun_s < 120
             if (answered_s := time.monotonic() - begun_s) - asked_s > OUTAGE_S:
                 found.append((round(asked_s, 1), round(answered_s, 1), id))
         time.sleep(0.1)
@@ -208,8 +208,9 @@ async def test_one_that_keeps_the_interpreters_lock_in_c_costs_two_nodes_once_an
         found = outages(client, ids, begun_s, lambda: has_failed(client, "hog-1"))
         parked_s = time.monotonic() - begun_s
         found += outages(client, ids, begun_s, lambda: time.monotonic() - begun_s > parked_s + 8)
-        assert max((end_s for _, end_s, _ in found), default=0) < 20, found
-        assert parked_s < 40
+        # Where there are too few processors, each of the two has twice as long.
+        assert max((end_s for _, end_s, _ in found), default=0) < 45, found
+        assert parked_s < 80
         error = client.describe("hog-1")["failure"]["error"]
         assert error.startswith("HungRepeatedly: 2 nodes stood still in this turn")
         assert f"app_of_hung_tests.py:{LINES['c'][0]} in on_message" in error
