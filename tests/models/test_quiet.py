@@ -55,5 +55,6 @@ def test_what_is_waited_for_is_said_in_a_line() -> None:
     assert what_is_waited_for([[seen(0, swept=False)]]) == "1 partitions that have not looked yet"
     before, after = [seen(0, sent={0: 3})], [seen(0, sent={0: 3}, taken={0: 2})]
     assert what_is_waited_for([before, after]) == "messages on their way between partitions"
-    assert what_is_waited_for([[seen(0)], [seen(0, print=b"x", turns=7)]]) == "turns that go on: 7 since the last look"
+    before, after = [seen(0, turns=3)], [seen(0, print=b"x", turns=4)]
+    assert what_is_waited_for([before, after]) == "turns that go on: 1 since the last look"
     assert what_is_waited_for([[seen(0)], [seen(0, epoch=2)]]) == "partitions that change hands"

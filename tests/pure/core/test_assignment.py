@@ -6,7 +6,16 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.scheduler.assignment import PICKLED, RULES, NodeInfo, all_have_some, assign, runs_all
+from tenure.scheduler.assignment import (
+    PICKLED,
+    RULES,
+    Assignment,
+    NodeInfo,
+    all_have_some,
+    assign,
+    is_settled,
+    runs_all,
+)
 from tenure.scheduler.grid.port import Member, Ownership
 
 MEMBERS = ("m1", "m2", "m3")
@@ -140,3 +149,30 @@ def test_two_nodes_of_one_member_share_what_is_there() -> None:
     owners = assign((), table("m1", "m1", "m1", "m1", "m2", "m2"), [node("a", "m1"), node("b", "m1"), node("c", "m2")])
     assert Counter(owners) == {"a": 2, "b": 2, "c": 2}
     assert owners[4:] == ("c", "c")
+
+
+def test_by_older_rules_who_has_more_than_its_share_gives_up_what_is_beyond() -> None:
+    ownership = table(*[None] * 10)
+    one, two = node("one", rules=2), node("two", rules=2)
+    alone = assign((), ownership, [one])
+    assert set(alone) == {"one"}
+    assert Counter(assign(alone, ownership, [one, two])) == {"one": 5, "two": 5}
+
+
+def test_a_node_is_settled_when_it_serves_what_it_is_to_serve_and_nothing_is_to_move() -> None:
+    ownership = table(*[None] * 4)
+    one, two = node("one"), node("two")
+    owners = assign((), ownership, [one, two])
+    mine = tuple(partition for partition, owner in enumerate(owners) if owner == "one")
+    published = Assignment(1, owners)
+    assert len(mine) == 2
+    for serving, settled in (
+        ({"owned": mine}, True),
+        ({"owned": mine[:1], "lost": mine[1:]}, True),
+        ({"owned": mine[:1], "parked": {mine[1]: "an error"}}, True),
+        ({"owned": mine[:1]}, False),
+    ):
+        found = node("one", **serving)  # type: ignore[arg-type]
+        assert is_settled(found, published, ownership, [found, two]) is settled, serving
+    whole = node("one", owned=(0, 1, 2, 3))
+    assert not is_settled(whole, Assignment(1, ("one",) * 4), ownership, [whole, two]), "half of it is to move"

@@ -301,6 +301,13 @@ async def test_word_of_another_turn_or_of_ones_own_is_nothing(bench: Bench) -> N
     assert (await bench.state_of("bad"))["seen"] == [1, 2]
 
 
+def test_words_are_told_apart_by_their_partitions() -> None:
+    hangs = Hangs("me")
+    words = {hang_key(f"n{n}"): Hang(f"n{n}", n, "a", f"a/{n}") for n in (1, 2)}
+    assert hangs.see(words, 0.0) == {1, 2}
+    assert [[hang.node for hang in hangs.about(partition)] for partition in (0, 1, 2)] == [[], ["n1"], ["n2"]]
+
+
 def test_what_has_changed_is_told_once() -> None:
     hangs = Hangs("me")
     assert hangs.see({}, 0.0) == set()

@@ -11,7 +11,7 @@ from tenure.scheduler.inlanes import GAP_MAX, PROOF, InLanes, is_passed
 from tenure.scheduler.keys import partition_sender, slot_key
 from tenure.scheduler.outlanes import Action, OutLane, Step, Ticket
 from tenure.scheduler.settings import ClientSettings
-from tenure.scheduler.wire import Batch, Envelope, decode, encode
+from tenure.scheduler.wire import Batch, Envelope, Kind, decode, encode
 
 CLIENT, OTHER = b"\x01client1", b"\x01client2"
 LIFETIME_S = 100.0
@@ -202,6 +202,16 @@ def test_what_a_caller_withdraws_is_not_written_unless_it_was_tried() -> None:
     assert step(lane).value == batch(3)
     assert lane.stored(0.0) == [other]
     assert (lane.waiting_bytes, ticket.done) == (0, False)
+
+
+def test_only_messages_to_jobs_that_are_full_are_held_back() -> None:
+    lane, ticket = out_lane(), Ticket()
+    envelopes = [Envelope(to, kind=kind) for to in ("full", "other") for kind in (Kind.MESSAGE, Kind.STATE)]
+    for envelope in envelopes:
+        lane.add(envelope, ticket, 50)
+    assert [waiting.envelope for waiting in lane.take_out({"full"})] == envelopes[:1]
+    assert [waiting.envelope for waiting in lane.waiting] == envelopes[1:]
+    assert lane.freed_bytes() == 50
 
 
 # -- the receiving end --------------------------------------------------------------------------------

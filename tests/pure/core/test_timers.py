@@ -9,8 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.scheduler.errors import BadSchedule
-from tenure.scheduler.timers import CLOCKS_APART_MS_MAX, TimerWish, check_cron, granted, next_cron_ms, ring
-from tenure.scheduler.wire import Timer
+from tenure.scheduler.timers import (
+    CLOCKS_APART_MS_MAX,
+    TimerWish,
+    check_cron,
+    due_at_ms,
+    due_in_ms,
+    granted,
+    next_cron_ms,
+    ring,
+    without_due,
+)
+from tenure.scheduler.wire import SECONDS_MAX, Timer
 
 PARIS = ZoneInfo("Europe/Paris")
 CHANGES = [  # when clocks are changed, in 2025
@@ -144,3 +154,31 @@ def test_whatever_is_wished_for_while_timers_ring_is_as_a_reader_expects(seed: i
         if kept.cron:
             assert kept.cron_due_ms == next_cron_ms(kept.cron, ZONE, kept.cron_due_ms - 1)
             assert kept.cron_due_ms > kept.cron_passed_ms
+
+
+def test_delays_and_times_become_due_times_and_what_is_neither_is_refused() -> None:
+    assert [due_in_ms(1000, delay_s) for delay_s in (0, 0.0001, 2.5, 3600)] == [1001, 1001, 3500, 3_601_000]
+    assert due_in_ms(0, SECONDS_MAX) == SECONDS_MAX * 1000
+    for delay in (-0.1, SECONDS_MAX + 1, float("nan"), True, "3", None):
+        with pytest.raises(BadSchedule, match="from 0 to a hundred years"):
+            due_in_ms(0, delay)  # type: ignore[arg-type]
+    assert due_at_ms(datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC)) == 2000
+    assert due_at_ms(datetime(1960, 1, 1, tzinfo=UTC)) == 1
+    with pytest.raises(BadSchedule, match="has no time zone"):
+        due_at_ms(datetime(2025, 1, 1))
+    with pytest.raises(BadSchedule, match="a time is a datetime"):
+        due_at_ms("tomorrow")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("misfire", ["run_once", "skip", "catch_up"])
+def test_what_is_due_in_this_very_millisecond_rings(misfire: str) -> None:
+    timer = Timer(60_000, "* * * * *", "UTC", 60_000)
+    assert ring(timer, 59_999, misfire, 0) == (timer, [])
+    left, fired = ring(timer, 60_000, misfire, 0)
+    assert fired == [("timeout", 60_000), ("cron", 60_000)]
+    assert left == Timer(0, "* * * * *", "UTC", 120_000, 60_000)
+
+
+def test_what_rings_once_leaves_the_cron_alone() -> None:
+    assert without_due(Timer(5, due_by=7)) is None
+    assert without_due(Timer(5, "* * * * *", "UTC", 60_000, 1, 7)) == Timer(0, "* * * * *", "UTC", 60_000, 1, 0)
