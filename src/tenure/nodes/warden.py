@@ -369,12 +369,16 @@ def fork_warden(
             end=process.end,
             footprint=Footprint(memory_max_mib, Path(f"/proc/{node}/statm")),
         )
+        told_of = ""
         while os.getppid() == node:
             time.sleep(TICK_S)
             try:
                 warden.tick(time.monotonic())
             except OSError:
                 continue  # it has ended, it seems
+            except Exception as error:  # noqa: BLE001  # without it nobody would end what hangs
+                if told_of != (told_of := repr(error)):
+                    say("warning", f"this node's warden has failed, and goes on: {told_of}", "")
     finally:
         os._exit(0)
     return beside  # never
@@ -457,4 +461,4 @@ class _Process:
 
 def _stat(path: Path) -> list[str]:
     """The fields behind the name, which may have anything in it."""
-    return path.read_text().rpartition(")")[2].split()
+    return path.read_text(errors="replace").rpartition(")")[2].split()

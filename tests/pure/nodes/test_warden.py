@@ -268,9 +268,13 @@ def words_of(node):
     def leave(hang):
         done = threading.Event()
         done.set()
+        if sys.argv[4] == "fails" and hang and not hang.ended and not leave.failed:
+            leave.failed = True
+            raise RuntimeError("OddWord")
         word = hang and [hang.job, hang.ended, hang.where, hang.memory_mib > 0]
         print(json.dumps(["word", node, word]), file=sys.stderr, flush=True)
         return done
+    leave.failed = False
     return leave
 
 beside = fork_warden(float(sys.argv[2]), 1.0, float(sys.argv[3]), words_of, say)
@@ -282,6 +286,7 @@ def ticks():
         time.sleep(0.05)
         beside.tick()
 
+open("/proc/self/comm", "wb").write(os.fsencode(sys.argv[4]))
 threading.Thread(target=ticks, daemon=True).start()
 signal.set_wakeup_fd(beside.heard.fileno(), warn_on_full_buffer=False)
 signal.signal(signal.SIGTERM, lambda number, frame: None)
@@ -332,6 +337,7 @@ class Process:
         memory_max_mib: float = 0,
         *,
         is_first: bool = False,
+        name: bytes = b"",
     ) -> None:
         script = folder / "node.py"
         script.write_text(NODE)
@@ -339,7 +345,7 @@ class Process:
         before = CONTAINER if is_first else []
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
-                [*before, sys.executable, str(script), what, str(hung_after_s), str(memory_max_mib)],
+                [*before, sys.executable, str(script), what, str(hung_after_s), str(memory_max_mib), name or "node"],
                 stdout=subprocess.PIPE,
                 stderr=said,
                 env={**os.environ, "PYTHONPATH": str(Path(tenure.__file__).parents[1])},
@@ -392,6 +398,19 @@ def test_a_process_that_hangs_in_c_with_the_lock_is_ended_and_named(
     assert level == "error"
     assert text.startswith("job 'j' (t) has blocked the whole of this node")
     assert "in on_message" in stack
+
+
+def test_one_of_an_odd_name_is_ended_as_well(tmp_path: Path, begun: list[Process]) -> None:
+    """The system keeps 15 bytes of a name, and may cut it within a letter."""
+    begun.append(process := Process(tmp_path, "c", name="der-groesste-né".encode()[:15]))
+    assert process.ends() == -signal.SIGKILL
+
+
+def test_a_warden_that_fails_says_so_and_goes_on(tmp_path: Path, begun: list[Process]) -> None:
+    begun.append(process := Process(tmp_path, "c", name=b"fails"))
+    assert process.ends() == -signal.SIGKILL
+    [told] = [text for level, text, _ in process.said() if level == "warning" and "OddWord" in text]
+    assert told == "this node's warden has failed, and goes on: RuntimeError('OddWord')"
 
 
 @pytest.mark.parametrize("what", ["c", "blocked", "memory"])
