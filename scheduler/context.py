@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenure.scheduler.activities import Wish, apply, begin
 from tenure.scheduler.activities_wire import Activity, ActivityPolicy
-from tenure.scheduler.budget import envelope_bytes
+from tenure.scheduler.budget import ENVELOPE_BYTES
 from tenure.scheduler.errors import Mistake, TooLarge, TurnTooLarge
 from tenure.scheduler.jobtype import COUNT_MAX, Retry
 from tenure.scheduler.keys import split_slot_key
@@ -300,9 +300,10 @@ class Context:
             self._sends = []
         self._sends.append(sent)
         self._asks = True
-        self._sent_bytes += envelope_bytes(sent[0])
-        limit = self._turns.settings.turn_bytes_max
-        if self._sent_bytes > limit:
+        envelope, limit = sent[0], self._turns.settings.turn_bytes_max
+        its_bytes = ENVELOPE_BYTES + len(envelope.body) + len(envelope.to) + len(envelope.id) + len(envelope.source)
+        self._sent_bytes = sent_bytes = self._sent_bytes + its_bytes
+        if sent_bytes > limit:
             raise TurnTooLarge(
                 f"this turn sends more than {limit} bytes in {len(self._sends)} messages (turn_bytes_max; a broadcast "
                 "counts once for each partition): send in several turns, each of which sends the job its next"

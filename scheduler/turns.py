@@ -15,7 +15,7 @@ import trio
 from msgspec import Raw
 
 from tenure.scheduler.activities_wire import ActivityEvent
-from tenure.scheduler.bodies import encoded
+from tenure.scheduler.bodies import DEPTH_MAX, SCALARS, encoded
 from tenure.scheduler.context import Context
 from tenure.scheduler.draft import Draft
 from tenure.scheduler.errors import StateTooLarge, TenureError, TooLarge, TurnTooLarge, WrongType
@@ -76,6 +76,8 @@ class Turns:
         self.partition, self.state = tenure.partition, tenure.state
         self.partition_count = tenure.host.grid.partition_count
         self.now_ms = tenure.host.now_ms
+        self._small_bytes = min(DEPTH_MAX, self.settings.message_bytes_max)
+        """What is no larger is neither too large nor nested too deep."""
         self.credit: Credit = tenure.credit
         self.draft = Draft()
         """What is done now goes in here."""
@@ -124,7 +126,7 @@ class Turns:
         draft, changed, full_bytes = self.draft, self.draft.changed, self.budget.full_bytes
         self.board[JOB] = live.note or self._note(live)
         handler, state_bytes_max = type.handlers.get(MESSAGE) if type.is_class else None, self.settings.state_bytes_max
-        is_suspected = self.suspicion.is_on()
+        is_suspected, turn_bytes_max = self.suspicion.is_on(), self.settings.turn_bytes_max
         # A job that is well may run on: only what is not as it should be is looked at more closely.
         while queue and ((live.failure is None and not live.stuck and live.status == RUNNING) or live.may_run()):
             if is_suspected and self.suspicion.holds(live):
@@ -146,7 +148,12 @@ class Turns:
                 else:
                     result = self._call(live, type, ctx, envelope, message)
                 state = type.dump(live.instance)
-                if result.__class__ in RUN and len(state) <= state_bytes_max and not (ctx._asks or envelope.reply):
+                if (
+                    result.__class__ in RUN
+                    and len(state) <= state_bytes_max
+                    and not envelope.reply
+                    and (not ctx._asks or (not ctx._asks_more and len(state) + ctx._sent_bytes <= turn_bytes_max))
+                ):
                     answer = None  # as `_result` would say
                 else:
                     answer = self._result(live, envelope, ctx, state, result)
@@ -497,7 +504,14 @@ class Turns:
         """An envelope and the partition that it goes to; refuses what can't be sent."""
         checked_address(to)
         checked_id(id)
-        body = encoded(message, f"message to {to!r}", self.settings.message_bytes_max)
+        try:
+            body = _encode(message)
+            if message.__class__ not in SCALARS:
+                _decode(body)  # somebody can read it
+        except Exception:  # noqa: BLE001  # the reason is said below
+            body = b""
+        if not 0 < len(body) <= self._small_bytes:
+            body = encoded(message, f"message to {to!r}", self.settings.message_bytes_max)
         if partition is None:
             partition = partition_of(to, self.partition_count)
         return Envelope(to, Raw(body), kind, id, 0, source), partition
