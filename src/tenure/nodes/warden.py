@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -359,7 +360,7 @@ def fork_warden(
             beside,
             hung_after_s,
             drain_deadline_s,
-            say=say,
+            say=partial(_say_briefly, say),
             stack=lambda: beside.stack(process.ask),
             words_of=words_of,
             is_stopped=process.is_stopped,
@@ -378,10 +379,17 @@ def fork_warden(
                 continue  # it has ended, it seems
             except Exception as error:  # noqa: BLE001  # without it nobody would end what hangs
                 if told_of != (told_of := repr(error)):
-                    say("warning", f"this node's warden has failed, and goes on: {told_of}", "")
+                    _say_briefly(say, "warning", f"this node's warden has failed, and goes on: {told_of}", "")
     finally:
         os._exit(0)
     return beside  # never
+
+
+def _say_briefly(say: Callable[[str, str, str], None], level: str, text: str, stack: str) -> None:
+    """Perhaps nobody reads the log just now: what hangs is ended all the same, and the warden ends with it."""
+    saying = threading.Thread(target=say, args=(level, text, stack), daemon=True)
+    saying.start()
+    saying.join(LAST_WORDS_S)
 
 
 def _settle_down(beside: Beside) -> None:

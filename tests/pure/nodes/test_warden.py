@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -272,7 +273,8 @@ def words_of(node):
             leave.failed = True
             raise RuntimeError("OddWord")
         word = hang and [hang.job, hang.ended, hang.where, hang.memory_mib > 0]
-        print(json.dumps(["word", node, word]), file=sys.stderr, flush=True)
+        if sys.argv[4] != "unread":
+            print(json.dumps(["word", node, word]), file=sys.stderr, flush=True)
         return done
     leave.failed = False
     return leave
@@ -338,6 +340,7 @@ class Process:
         *,
         is_first: bool = False,
         name: bytes = b"",
+        log: int | None = None,
     ) -> None:
         script = folder / "node.py"
         script.write_text(NODE)
@@ -347,7 +350,7 @@ class Process:
             self.process = subprocess.Popen(
                 [*before, sys.executable, str(script), what, str(hung_after_s), str(memory_max_mib), name or "node"],
                 stdout=subprocess.PIPE,
-                stderr=said,
+                stderr=said if log is None else log,
                 env={**os.environ, "PYTHONPATH": str(Path(tenure.__file__).parents[1])},
             )
         assert self.process.stdout is not None
@@ -411,6 +414,24 @@ def test_a_warden_that_fails_says_so_and_goes_on(tmp_path: Path, begun: list[Pro
     assert process.ends() == -signal.SIGKILL
     [told] = [text for level, text, _ in process.said() if level == "warning" and "OddWord" in text]
     assert told == "this node's warden has failed, and goes on: RuntimeError('OddWord')"
+
+
+def test_one_whose_log_nobody_reads_is_ended_as_well_and_its_warden_with_it(
+    tmp_path: Path, begun: list[Process]
+) -> None:
+    unread, log = os.pipe()
+    os.set_blocking(log, False)
+    for size in (65536, 1):
+        with suppress(BlockingIOError):
+            while True:
+                os.write(log, b"x" * size)
+    os.set_blocking(log, True)
+    try:
+        begun.append(process := Process(tmp_path, "c", name=b"unread", log=log))
+        assert process.ends() == -signal.SIGKILL
+    finally:
+        os.close(unread)
+        os.close(log)
 
 
 @pytest.mark.parametrize("what", ["c", "blocked", "memory"])
