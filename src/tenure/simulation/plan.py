@@ -85,7 +85,7 @@ def draw(random: Random) -> Plan:
 
 SMALL: Mapping[str, tuple[Any, ...]] = {
     "outbox_bytes_max": (300, 3000),
-    "group_bytes_max": (1, 400),
+    "group_bytes_max": (400,),
     "turns_at_once_max": (1, 2),
     "blocking_threads_max": (1,),
     "instances_max": (0, 1),
@@ -93,11 +93,11 @@ SMALL: Mapping[str, tuple[Any, ...]] = {
     "mailbox_bytes_max": (100, 1000),
     "dead_letters_max": (2, 10),
     "dead_letters_bytes_max": (100, 1000),
-    "batch_bytes_max": (1, 300),
+    "batch_bytes_max": (300,),
     "buffer_bytes_max": (400, 4000),
 }
 """Limits of nodes and clients that are hardly ever met in life."""
-SMALL_SHARE = 0.2
+SMALL_SHARE = 0.15
 
 
 def small(dice: Random) -> dict[str, Any]:

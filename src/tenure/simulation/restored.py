@@ -35,7 +35,9 @@ async def restored_world(
         grid = cluster.connect()
         await restore_snapshot(grid, store, world.wall_ms, RestoreOptions(name=name))
         nursery.start_soon(_run_node, world, cluster, registry, launchers)
-        async with open_client(grid, registry=registry, now_ms=world.wall_ms) as client:
+        async with open_client(
+            grid, settings=world.plan.client_settings, registry=registry, now_ms=world.wall_ms
+        ) as client:
             yield client
         nursery.cancel_scope.cancel()
 
@@ -53,6 +55,7 @@ async def _run_node(
         world.wall_ms,
         formed.formation,
         formed.incarnation,
+        settings=world.plan.settings,  # as coarse in virtual time
         random=Random(f"{world.seed} restored"),
         report=lambda text: None,
         tell=lambda text: None,

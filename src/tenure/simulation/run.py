@@ -31,8 +31,8 @@ __all__ = ["Outcome", "run_seed"]
 READS_MAX = 500_000
 """Reading the clock so often while it stands still is being busy for ever."""
 WORKLOADS_MAX = 3
-SAVING_SHARE = 0.2
-SPECIAL_SHARE = 0.3
+SAVING_SHARE = 0.12
+SPECIAL_SHARE = 0.25
 TOLD_BEFORE = (Fault.CONNECTION_KILLED, Fault.CONNECTION_FROZEN)
 """What the grid sees of a process that was killed or frozen, which was counted then."""
 REGISTRY = Registry(*(type for workload in (*BULK, *OTHERS, *SAVING, *SPECIAL, *NOT_YET) for type in workload.types))

@@ -57,7 +57,7 @@ class Failing(Workload):
     too: one message for each failure, however late the answers are."""
 
     types: ClassVar = (
-        JobType("clumsy", Clumsy, retry=Retry(attempts_max=4, first_delay_s=0.1, delay_max_s=0.4)),
+        JobType("clumsy", Clumsy, retry=Retry(attempts_max=4, first_delay_s=0.05, delay_max_s=0.1)),
         JobType("witness", Witness),
     )
     # A message is poison or it is not: those that fail for crashes besides are looked at elsewhere.
@@ -77,7 +77,8 @@ class Failing(Workload):
     async def _mind(self, client: GridClient) -> None:
         while self.world.working:
             found = Findings()
-            await self._skip_poison(client, found, deadline_s=self.random.choice((0.3, 1.0, 5.0)))
+            job, deadline_s = self.random.choice(self.jobs), self.random.choice((0.3, 1.0, 5.0))
+            await self._skip_poison(client, [job], found, deadline_s)
             if found.wrong:
                 self.world.violate("; ".join(found.wrong))
             await self.pause(0.1, 1.0)
@@ -92,7 +93,7 @@ class Failing(Workload):
 
     async def examine(self, client: GridClient) -> Findings:
         found = Findings()
-        await self._skip_poison(client, found)
+        await self._skip_poison(client, self.jobs, found)
         read = await states(client, [*self.jobs, "witness"], found)
         letters = await self._letters(client, found)
         if letters is None or len(read) < len(self.jobs) + 1:
@@ -129,8 +130,8 @@ class Failing(Workload):
         found.add(judge_all(id, seen, self.sendings.to[id]))
         return found
 
-    async def _skip_poison(self, client: GridClient, found: Findings, deadline_s: float = 5.0) -> None:
-        for id in self.jobs:
+    async def _skip_poison(self, client: GridClient, jobs: list[str], found: Findings, deadline_s: float = 5.0) -> None:
+        for id in jobs:
             try:
                 about = await client.directory.describe(id, deadline_s=5.0)
                 if about["status"] == "failed" and about["first_waiting"] is None:

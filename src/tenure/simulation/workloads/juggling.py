@@ -121,7 +121,7 @@ class Juggling(Workload):
 
     async def prepare(self, client: GridClient) -> None:
         self.told = 0
-        self.jobs = {f"{type.name}{n}": type.name for type in self.types for n in range(4 if type.blocking else 2)}
+        self.jobs = {f"{type.name}{n}": type.name for type in self.types for n in range(4 if type.timeout_s else 2)}
         for id, type in self.jobs.items():
             await client.defining.schedule(type, id, {})
 
