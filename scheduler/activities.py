@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from tenure.scheduler.activities_asked import as_json, checked_policy, stored
 from tenure.scheduler.activities_bounds import (
     DETAILS_BYTES_MAX,
     NOTES_BYTES_MAX,
@@ -24,9 +25,9 @@ from tenure.scheduler.activities_bounds import (
 )
 from tenure.scheduler.activities_port import Outcome, Run
 from tenure.scheduler.activities_wire import Activity, ActivityEvent, ActivityPolicy, ActivityStatus, Report
-from tenure.scheduler.errors import Mistake, TooLarge, WrongType
+from tenure.scheduler.errors import Mistake, TooLarge
 from tenure.scheduler.texts import ERROR_CHARS_MAX, storable
-from tenure.scheduler.wire import SECONDS_MAX, UNSTORABLE
+from tenure.scheduler.wire import UNSTORABLE
 
 __all__ = ["Change", "Verdict", "apply", "begin", "cancel", "hear", "lose", "restored", "run_of"]
 
@@ -64,44 +65,22 @@ def begin(
     now_ms: int,
 ) -> Activity:
     """A new activity, wanted. Its id and tags are the same whenever this turn is tried, and never another's."""
-    if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX or not isinstance(kind, str) or not kind:
+    if not _is_name(name) or not _is_name(kind):
         raise Mistake(
-            f"an activity has a name of 1 to {NAME_CHARS_MAX} characters, and a kind: {name!r:.200}, {kind!r:.200}"
+            f"an activity has a name and a kind of 1 to {NAME_CHARS_MAX} characters: {name!r:.200}, {kind!r:.200}"
         )
-    if not policy.cancel_deadline_s <= SECONDS_MAX:  # or it is no number
-        raise Mistake(f"cancel_deadline_s is at most a hundred years, not {policy.cancel_deadline_s}")
     id = hashlib.blake2b(f"{turn}\0{name}".encode(), digest_size=8).hexdigest()
     run = _run_name(job, generation, id, cluster)
-    return Activity(name, id, kind, _as_json(work), run, policy, now_ms, due_ms=now_ms)
+    return stored(Activity(name, id, kind, as_json(work), run, checked_policy(policy), now_ms, due_ms=now_ms))
+
+
+def _is_name(said: Any) -> bool:
+    return isinstance(said, str) and 0 < len(said) <= NAME_CHARS_MAX and storable(said) == said
 
 
 def _run_name(job: str, generation: int, id: str, cluster: str) -> str:
     whose = hashlib.blake2b(f"{cluster}\0{job}\0{generation}\0{id}".encode(), digest_size=12).hexdigest()
     return f"{re.sub(r'[^A-Za-z0-9_-]+', '_', job)[:40]}-{whose}"
-
-
-def _as_json(work: Any) -> bytes:
-    try:
-        encoded = json.dumps(work, allow_nan=False, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise WrongType(f"the work of an activity is made of what JSON can hold: {error}") from error
-    if (key := _odd_key(work)) is not None:
-        raise WrongType(f"the work of an activity is made of what JSON can hold: the key {key!r} is no text")
-    return encoded.encode()
-
-
-def _odd_key(value: Any) -> Any:
-    """A key that JSON would silently make a text of."""
-    if isinstance(value, dict):
-        odd = (key for key in value if not isinstance(key, str))
-        return next(odd, next(filter(_is_there, map(_odd_key, value.values())), None))
-    if isinstance(value, list | tuple):
-        return next(filter(_is_there, map(_odd_key, value)), None)
-    return None
-
-
-def _is_there(key: Any) -> bool:
-    return key is not None
 
 
 Wish = tuple[Literal["start"], Activity] | tuple[Literal["cancel"], str]

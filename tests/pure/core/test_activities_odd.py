@@ -1,17 +1,21 @@
 """What programs may say of their work that nobody could store: it costs them that line, or their result, and nobody
 else anything."""
 
+import math
+from decimal import Decimal
+from fractions import Fraction
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from tenure.scheduler.activities_bounds import TOLD_BYTES_MAX, sound
-from tenure.scheduler.activities_port import Outcome, Untold
+from tenure.scheduler.activities_port import Outcome, Run, Untold
 from tenure.scheduler.activities_wire import ActivityEvent
 from tenure.scheduler.context import Context
 from tenure.scheduler.grid.port import Map
-from tenure.scheduler.jobtype import Job, JobType
+from tenure.scheduler.jobtype import Job, JobType, Retry
 from tenure.scheduler.journal import Journal
 from tenure.scheduler.wire import encode
 from tests.pure.core.activities_bench import JOB, Machines, committed
@@ -256,3 +260,57 @@ async def test_whatever_a_program_says_its_activity_ends_and_nothing_else_does(m
     assert activity.has_ended
     assert not machines.bench.reports
     assert not opened.state.dead
+
+
+class Text(str):
+    """No text to an encoder."""
+
+
+class Number(float):
+    """As of numpy."""
+
+
+ASKED: dict[str, dict[str, Any]] = {
+    "a flag that is a number": {"tells_progress": 1},
+    "a deadline that is a flag": {"timeout_s": True},
+    "a deadline that is a decimal": {"heartbeat_s": Decimal(5)},
+    "a deadline that is a fraction": {"timeout_s": Fraction(50, 3)},
+    "a deadline that is no number": {"stall_after_s": math.nan},
+    "a kind that is no text": {"kind": "\ud800"},
+    "a kind of megabytes": {"kind": "x" * 9_000_000},
+    "a text of its own kind": {"kind": Text("process")},
+    "work with too large a number": {"work": {"n": 10**30}},
+    "work with what is no text": {"work": ["\ud800"]},
+    "work that is too deep": {"work": nested(400)},
+}
+TAKEN: dict[str, dict[str, Any]] = {
+    "a deadline without an end": {"orphan_after_s": math.inf, "timeout_s": math.inf},
+    "a deadline of ages": {"timeout_s": 10**20},
+    "a number of its own kind": {"timeout_s": Number(3600)},
+    "a pause of ages": {"retry": Retry(delay_max_s=10**30)},
+}
+
+
+class Asker(Job):
+    """Asks for an activity."""
+
+    def on_message(self, ctx: Context, message: str) -> dict[str, str]:
+        if message in ASKED | TAKEN:
+            options = {"work": {}} | (ASKED | TAKEN)[message]
+            ctx.start_activity("load", options.pop("work"), **options)
+        return ctx.activities
+
+
+@pytest.mark.parametrize("what", [*ASKED, *TAKEN])
+async def test_what_a_turn_asks_for_is_refused_there_or_can_be_stored_and_read(machines: Machines, what: str) -> None:
+    asker = JobType("asker", Asker)
+    await machines.open(machines.one, asker)
+    await machines.bench.define(JOB, "asker")
+    answer = await machines.bench.ask(JOB, what)
+    assert answer.ok == (what in TAKEN)
+    await rest(5)
+    second = await machines.open(machines.two, asker)  # reads what is stored
+    assert len(committed(second)) == (what in TAKEN)
+    assert (await machines.bench.ask(JOB, "still there?")).ok
+    for run in machines.one.runs.values():
+        assert msgspec.json.decode(msgspec.json.encode(run.run), type=Run) == run.run  # as its file says
