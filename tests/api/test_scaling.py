@@ -113,7 +113,7 @@ async def test_who_gives_up_before_a_node_is_told_to_leave_has_told_it_nothing(
     async def not_decided(*_: Any) -> bool:
         await trio.sleep_forever()
 
-    monkeypatch.setattr(scaling, "_another_stays", not_decided)
+    monkeypatch.setattr(scaling, "another_stays", not_decided)
     with pytest.raises(tenure.NotDone, match="nobody can say whether node-1 was told to leave"):
         await client.remove_node("node-1", timeout_s=2)
     with trio.move_on_after(2) as given_up:

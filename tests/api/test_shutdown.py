@@ -377,6 +377,51 @@ async def test_draining_can_be_given_up(cluster: Cluster, client: tenure.Client)
     assert {(await client.state(f"slow-{n}")).done for n in range(16)} == {1}
 
 
+@pytest.mark.parametrize("count", [2, 3])
+async def test_of_all_nodes_that_are_drained_at_once_one_stays(in_virtual_time: None, count: int) -> None:
+    async with Cluster(nodes=count, partitions=8) as cluster, cluster.client() as client:
+        refused, drained = dict[str, str](), list[str]()
+
+        async def drain(node: str) -> None:
+            try:
+                drained.append(await client.drain(node))
+            except tenure.Mistake as error:
+                refused[node] = str(error)
+
+        async with trio.open_nursery() as nursery:
+            for n in range(count):
+                nursery.start_soon(drain, f"node-{n}")
+        assert len(drained) == count - 1
+        [(stays, why)] = refused.items()
+        assert f"no node would stay to take what {stays} hands over (going at the same time: " in why
+        await trio.sleep(3)
+        assert [info.id for info in await client.nodes() if info.owned] == [stays]
+
+
+@pytest.mark.parametrize("how", ["undrain", "given up by another"])
+@pytest.mark.tenure(nodes=2, partitions=8)
+async def test_who_drains_a_node_hears_that_somebody_else_has_taken_that_back(
+    cluster: Cluster, client: tenure.Client, how: str
+) -> None:
+    """It waited for ever."""
+    await client.schedule_many([(Slow, f"slow-{n}", {}) for n in range(16)])
+    await client.publish_many([(f"slow-{n}", 1) for n in range(16) for _ in range(3)])
+    await trio.sleep(1)
+
+    async def drain() -> None:
+        with pytest.raises(tenure.NotFinished, match="node-0 takes part again: somebody else has told it to, or has"):
+            await client.drain("node-0", timeout_s=600)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(drain)
+        await trio.sleep(1)
+        if how == "undrain":
+            await client.undrain("node-0")
+        else:
+            with trio.move_on_after(1):
+                await client.drain("node-0")
+
+
 async def older_order(grid: Grid, node: str, order: Order) -> None:
     """As versions before this one give them."""
     await grid.set(Map.NODES, 0, order_key(node), encode(order), ttl_s=60)

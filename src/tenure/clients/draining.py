@@ -4,20 +4,22 @@ given up; a node that was told to leave leaves, whether anybody waits for it or 
 import trio
 
 from tenure.clients.quiescing import Tell, workers
-from tenure.clients.scaling import left, named, tell
+from tenure.clients.scaling import another_stays, left, named, tell
 from tenure.scheduler.assignment import NodeInfo
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.deadline import checked_limit
 from tenure.scheduler.errors import Mistake, NodeSilent, NotDone, NotFinished
 from tenure.scheduler.grid.port import GridError
 from tenure.scheduler.nodes_seen import live_nodes, patiently, said_nodes
-from tenure.scheduler.orders import Order
+from tenure.scheduler.orders import Order, orders_to
 
 __all__ = ["check_takes_orders", "drain", "silent", "stop", "undrain"]
 
 POLL_S = 0.1
 LOOKS = 2
 """A node of which nothing is heard in so many looks is silent."""
+UNDONE_LOOKS = 3
+"""An order that reads absent so often is gone: a member that fails may hide it for a moment."""
 
 
 async def drain(
@@ -28,16 +30,20 @@ async def drain(
     last_too: bool = False,
 ) -> str:
     """A node hands over all its partitions, and stays, without any. Given up (cancelled, or after `timeout_s`), it is
-    told to take part again. Returns its id. Raises `Mistake` if it was told to leave."""
+    told to take part again. Returns its id. Raises `Mistake` if it was told to leave, or no other node stays;
+    `NotFinished` if somebody else has told it to take part again."""
     info = await _heard(client, node)
-    others = [other for other in await patiently(live_nodes, client.grid) if not other.draining and other.id != info.id]
+    alive = await patiently(live_nodes, client.grid)
+    others = {other.id for other in alive if not other.draining} - {info.id}
     if not others and not last_too:
-        raise Mistake(f"no node would stay to take what {info.id} hands over: start another one, or stop this one")
-    done = False
+        raise _last(info.id)
+    done, undone = False, False
     try:
         with trio.move_on_after(float("inf") if timeout_s is None else checked_limit(timeout_s)):
-            if await tell(client.grid, info.id, Order(drain=True)):
-                await _emptied(client, info.id, on_wait)
+            if await tell(client.grid, info.id, Order(drain=True)):  # seen by who looks from now on
+                if not last_too and not await another_stays(client.grid, info.id, others):
+                    raise _last(info.id, f" (going at the same time: {', '.join(sorted(others))})")
+                undone = not await _emptied(client, info.id, on_wait)
             elif not last_too:
                 raise _leaves(info.id)
             done = True
@@ -50,6 +56,10 @@ async def drain(
             f"{info.id} has not handed over all its partitions within {timeout_s:g} s, and was told to take part "
             "again. Look for long turns"
         )
+    if undone:
+        raise NotFinished(
+            f"{info.id} takes part again: somebody else has told it to, or has given up draining it. Drain it again"
+        )
     return info.id
 
 
@@ -59,6 +69,10 @@ async def undrain(client: GridClient, node: str) -> str:
     if not await tell(client.grid, info.id, Order()):
         raise _leaves(info.id)
     return info.id
+
+
+def _last(id: str, why: str = "") -> Mistake:
+    return Mistake(f"no node would stay to take what {id} hands over{why}: start another one, or stop this one")
 
 
 def _leaves(id: str) -> Mistake:
@@ -84,16 +98,26 @@ def silent(id: str, pid: int) -> NodeSilent:
     )
 
 
-async def _emptied(client: GridClient, id: str, on_wait: Tell | None) -> None:
+async def _emptied(client: GridClient, id: str, on_wait: Tell | None) -> bool:
+    """False: it is not told to, any more."""
+    absent = 0
     while True:
         info = await _said(client, id)
         if info is None:
             raise NotDone(f"{id} has ended while it was drained: what it had is taken over as after a crash")
         if info.draining and not info.owned:
-            return
+            return True
+        absent = 0 if info.draining or await _is_told(client, id) else absent + 1
+        if absent == UNDONE_LOOKS:
+            return False
         if on_wait is not None:
             on_wait(f"{len(info.owned)} partitions of {id}")
         await trio.sleep(POLL_S)
+
+
+async def _is_told(client: GridClient, id: str) -> bool:
+    order = (await patiently(lambda grid: orders_to(grid, [id]), client.grid))[id]
+    return order.drain or order.leave
 
 
 async def _said(client: GridClient, id: str) -> NodeInfo | None:

@@ -25,6 +25,7 @@ __all__ = [
     "Coming",
     "add_nodes",
     "address_of",
+    "another_stays",
     "left",
     "named",
     "remove_node",
@@ -81,7 +82,7 @@ async def remove_node(client: GridClient, node: str, timeout_s: float | None) ->
     try:
         with trio.move_on_after(deadline_s):
             await tell(client.grid, leaving.id, Order(drain=True))  # seen by who looks from now on
-            if others and not await _another_stays(client.grid, leaving.id, others):
+            if others and not await another_stays(client.grid, leaving.id, others):
                 raise Mistake(f"{last} (going at the same time: {', '.join(sorted(others))})")
             await tell(client.grid, leaving.id, Order(leave=True))
             told = True
@@ -96,7 +97,7 @@ async def remove_node(client: GridClient, node: str, timeout_s: float | None) ->
     raise NotDone(f"{leaving.id} has not left within {deadline_s:g} s; it has been told to, and does so when it can")
 
 
-async def _another_stays(grid: Grid, leaving: str, others: set[str]) -> bool:
+async def another_stays(grid: Grid, leaving: str, others: set[str]) -> bool:
     """Does one of these, now that they can see that this one goes? Where all are told to go at once, at least one of
     them sees that. The first by id gives way, and the next waits to see what has become of it."""
 

@@ -282,7 +282,8 @@ class SyncClient:
 
     def drain(self, node: str, *, on_wait: Tell | None = None, timeout_s: float | None = None) -> str:
         """Let a node (its id or name) hand over all its partitions; it stays, and owns nothing. Given up, it takes part
-        again. Raises `NodeSilent` if nothing is heard of it. Returns its id."""
+        again. Raises `NodeSilent` if nothing is heard of it, `Mistake` if no other node stays,
+        `NotFinished` if somebody else has told it to take part again. Returns its id."""
         return self._home.run(draining.drain, node, on_wait, timeout_s)
 
     def undrain(self, node: str) -> str:
