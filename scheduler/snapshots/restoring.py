@@ -72,6 +72,9 @@ class RestoreOptions:
     resume_snapshots: bool = False
     """Schedules of snapshots go on also where another cluster is restored than the one that was here. (Where it is
     that one, they do anyway.)"""
+    on_closed: Callable[[bool], None] = lambda is_closed: None
+    """Called before anything is removed: who is interrupted from then on leaves a cluster that nodes keep out of. And
+    again, with False, when they are let in."""
 
 
 class RestoreResult(Struct, frozen=True):
@@ -148,6 +151,7 @@ class _Restorer:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(claim.keep)
             await claim.settle()
+            self.options.on_closed(True)
             if claim.there is not None and claim.there.settled:
                 self._unknown_s = began_s + HELD_S  # of what another wrote as it was interrupted, nobody knows
             # Now, not before: until here clients have begun lanes in the cluster that was.
@@ -163,6 +167,7 @@ class _Restorer:
                 "nodes keep out of what was restored of it. Restore another one"
             )
         await claim.end()
+        self.options.on_closed(False)
         await self._end(note)
         if len(self.headless) < self.grid.partition_count:  # where none has one, all of the cluster was lost
             self.letters_unread += self.headless

@@ -1,6 +1,7 @@
 """Commands for snapshots, on clusters in memory."""
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import trio
 import tenure
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.grid.port import Grid
-from tenure.scheduler.snapshots import calls
+from tenure.scheduler.snapshots import calls, restoring
 from tenure.scheduler.snapshots.claim import Claim
 from tenure.scheduler.snapshots.form import Manifest
 from tenure.scheduler.snapshots.stores import Memory, open_store
@@ -35,6 +36,26 @@ def test_a_restore_waits_for_members_as_long_as_it_was_told(shell: Shell) -> Non
     shell.silences = False
     (restored,) = shell("restore", PLACE, "--replace", "--timeout", "3", "--json")
     assert restored["jobs"] == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "step", "keeps_out"),
+    [(Claim, "settle", False), (restoring._Restorer, "_write", True), (restoring._Restorer, "_end", False)],
+)
+def test_who_interrupts_a_restore_hears_whether_jobs_go_on(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, where: type, step: str, keeps_out: bool
+) -> None:
+    as_before = getattr(where, step)
+
+    async def interrupted(*arguments: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        await as_before(*arguments)
+
+    shell.before = _one_is_taken
+    monkeypatch.setattr(where, step, interrupted)
+    shell("restore", PLACE, "--replace", code=1)
+    assert "tenure: interrupted" in shell.err
+    assert ("nodes keep out, and no job runs, until a snapshot is restored" in shell.err) == keeps_out
 
 
 async def _begin_to_restore(grid: Grid) -> None:

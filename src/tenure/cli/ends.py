@@ -8,7 +8,7 @@ from types import ModuleType
 
 from tenure.cli.show import say
 
-__all__ = ["Exit", "Failed", "Usage", "explain", "first_error"]
+__all__ = ["Exit", "Failed", "Usage", "explain", "first_error", "was_interrupted"]
 
 
 class Exit(enum.IntEnum):
@@ -57,6 +57,12 @@ def first_error(error: BaseException) -> BaseException:
     """The one that matters of a group: the first that is not a mere consequence."""
     leaves = list(_leaves(error))
     return next((leaf for leaf in leaves if not isinstance(leaf, KeyboardInterrupt)), leaves[0])
+
+
+def was_interrupted(error: BaseException) -> bool:
+    """By Ctrl-C; or by a signal that has cancelled what trio runs (see `giving_up`)."""
+    trio = sys.modules.get("trio")
+    return isinstance(first_error(error), (KeyboardInterrupt, *((trio.Cancelled,) if trio is not None else ())))
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

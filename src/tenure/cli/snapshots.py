@@ -11,7 +11,7 @@ import cyclopts
 from cyclopts import Parameter
 
 from tenure.cli.connection import connected, connected_grid
-from tenure.cli.ends import Exit, Usage
+from tenure.cli.ends import Exit, Failed, Usage, was_interrupted
 from tenure.cli.options import USUAL_CONNECTION, USUAL_OUTPUT, Connection, Limit, Output
 from tenure.cli.show import as_json, counted, moment, print_json, print_table, say
 
@@ -120,7 +120,7 @@ def restore(
         Let schedules of snapshots go on also if it was another cluster that was snapshotted. That one may still be
         alive, and write to the same place.
     """
-    where = location(url)
+    where, closed = location(url), [False]
 
     async def run() -> dict[str, Any]:
         import msgspec
@@ -135,12 +135,21 @@ def restore(
             answer_s=connection.timeout,
             keep_dead_letters=keep_dead_letters,
             resume_snapshots=resume_snapshots,
+            on_closed=closed.append,
         )
         async with connected_grid(connection) as grid:
             result = await restore_snapshot(grid, open_store(where), wall_clock_ms, options)
         return msgspec.structs.asdict(result)
 
-    restored = _run(run)
+    try:
+        restored = _run(run)
+    except BaseException as error:
+        if closed[-1] and was_interrupted(error):
+            raise Failed(
+                "interrupted, with what was here removed in part: nodes keep out, and no job runs, until a snapshot is "
+                "restored. Run `tenure restore` again, to its end."
+            ) from error
+        raise
     if connection.json:
         print_json(restored)
     else:
