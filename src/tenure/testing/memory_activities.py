@@ -6,8 +6,7 @@ Runs outlive the nodes that launch them, as they do elsewhere; they end with the
 
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
-from functools import partial
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +77,11 @@ class MemoryActivities:
 
     def _start(self, folder: RunFolder) -> None:
         self._connect()
-        self._nursery.start_soon(partial(live, folder, self._open_uplink))
+        self._nursery.start_soon(self._live, folder)
+
+    async def _live(self, folder: RunFolder) -> None:
+        with suppress(Exception):  # as of a process: it is in the folder, and the attempt's error
+            await live(folder, self._open_uplink)
 
     @asynccontextmanager
     async def _open_uplink(self, cluster: dict[str, Any]) -> AsyncIterator[ClientUplink]:

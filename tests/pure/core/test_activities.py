@@ -522,6 +522,23 @@ async def test_progress_and_details_are_kept_and_told_to_those_who_ask(machines:
     assert [event["status"] for event in await machines.heard()] == ["progress"]
 
 
+async def test_what_it_tells_a_paused_job_of_itself_is_bounded(machines: Machines) -> None:
+    opened = await machines.begin()
+    await machines.ask(start="load", tells_progress=True)
+    run = await machines.one.launched()
+    await machines.bench.define(JOB, "importer", revision=2, wanted="paused")
+    for n in range(400):
+        run.tell(info={"n": n, "pad": "x" * 60_000})
+        await rest(1)
+    bytes_max = opened.tenure.settings.mailbox_bytes_max
+    assert bytes_max <= opened.tenure.lives.of(JOB).mail_bytes < bytes_max + 100_000
+    run.succeed("done")
+    await rest(5)
+    await machines.bench.define(JOB, "importer", revision=3, wanted="active")
+    await rest(5)
+    assert (await machines.heard())[-1]["result"] == "done"
+
+
 async def test_a_report_that_is_sent_again_counts_once(machines: Machines) -> None:
     await machines.begin()
     await machines.ask(start="load", tells_progress=True)
@@ -577,6 +594,58 @@ async def test_a_launcher_that_fails_stops_nobody_else(machines: Machines) -> No
     assert "RuntimeError: broken" in shown["waits_for"]
     opened.tenure.host.launchers = {"process": machines.one}
     await machines.one.launched()
+
+
+async def test_a_run_that_can_not_be_looked_at_is_missed_when_it_is_silent(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk with its folder fails: what it says still counts, and its silence."""
+    opened = await machines.begin()
+    await machines.ask(start="load")
+    run = await machines.one.launched()
+
+    async def find(tag: str) -> Any:
+        if tag == run.run.tag:
+            raise OSError(5, "Input/output error")
+        return await type(machines.one).find(machines.one, tag)
+
+    monkeypatch.setattr(machines.one, "find", find)
+    await rest(300)
+    (shown,) = await machines.described()
+    assert (shown["status"], shown["waits_for"]) == (
+        "running",
+        "its run can't be looked at: OSError: [Errno 5] Input/output error",
+    )
+    monkeypatch.undo()
+    await rest(5)
+    assert (await machines.described())[0]["waits_for"] == ""
+    monkeypatch.setattr(machines.one, "find", find)
+    run.die()
+    await rest(100)
+    assert committed(opened)[0].attempt == 1
+    await rest(60)
+    assert committed(opened)[0].attempt == 2
+    assert "nothing was heard from one" in committed(opened)[0].error
+
+
+async def test_one_whose_wrapper_hangs_is_ended_when_it_would_have_ended_itself(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await machines.begin()
+    await machines.ask(start="load")
+    run = await machines.one.launched()
+
+    async def hang(*_: Any) -> Any:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(run, "report", hang)
+    run._attempt._reason = "orphaned"  # nothing looks at its clocks
+    await rest(100)
+    assert committed(opened)[0].attempt == 1
+    await rest(60)
+    assert run.over.is_set()
+    again = await machines.one.launched()
+    assert (again.run.attempt, machines.working()) == (2, 1)
 
 
 async def test_an_idle_job_with_ended_activities_has_no_task(machines: Machines) -> None:
