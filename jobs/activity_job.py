@@ -147,6 +147,7 @@ class ActivityJob(Job, kw_only=True):
             self._one_has_finished(ctx, message.finished)
         if message.gone:
             self.after = [job for job in self._predecessors() if job != message.gone]
+            self.arrived = [job for job in self.arrived if job in self.after]
         return None
 
     def on_timeout(self, ctx: Context) -> None:
@@ -219,7 +220,7 @@ class ActivityJob(Job, kw_only=True):
         return {"cancelled": ctx.cancel_activity(self.current) if self.current else False}
 
     def _predecessors(self) -> list[str]:
-        return [self.after] if isinstance(self.after, str) and self.after else list(self.after)
+        return [self.after] if isinstance(self.after, str) and self.after else list(dict.fromkeys(self.after))
 
     def _one_has_finished(self, ctx: Context, finished: Finished) -> None:
         predecessors = self._predecessors()
@@ -227,6 +228,6 @@ class ActivityJob(Job, kw_only=True):
             return
         if finished.job not in self.arrived:
             self.arrived.append(finished.job)
-        if len(self.arrived) == len(predecessors):
+        if self.arrived and set(predecessors) <= set(self.arrived):
             self.arrived = []
             self.start(ctx, {})

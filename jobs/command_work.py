@@ -23,7 +23,7 @@ import trio
 from tenure.jobs.attempt import WorkRefused
 from tenure.jobs.folders import RunFolder
 from tenure.jobs.kinds import Command
-from tenure.jobs.logs import BoundedLog
+from tenure.jobs.logs import BoundedLog, remark
 from tenure.jobs.processes import adopt_orphans, end_all, reap
 from tenure.jobs.reporting import LINE_BYTES_MAX, REPORT_FD, RUN_FILE, RUN_TAG
 from tenure.scheduler.activities_port import Outcome
@@ -34,6 +34,8 @@ LAST_LINES_S = 2.0
 """So long are its output and reports waited for when it has ended; who holds them open longer is no part of it."""
 CHUNK_BYTES = 64 * 1024
 REAP_EVERY_S = 0.5
+NONSENSE_NAMED_MAX = 100
+"""So many lines of a program that are no reports are named in `wrapper.log`."""
 NOT_EXECUTED = {126: "it is not executable", 127: "there is no such file"}
 
 _WATCHER = """
@@ -68,6 +70,7 @@ class CommandWork:
         self._logs: list[BoundedLog] = []
         self._open_ends = 0
         self._all_read = trio.Event()
+        self._nonsense = 0
 
     # -- beginning --------------------------------------------------------------------------------
 
@@ -184,7 +187,7 @@ class CommandWork:
         group = self._process.pid if self._process.returncode is None else None
         spare = {process.pid for process in (self._watcher,) if process is not None} if self._alone else None
         if not await trio.to_thread.run_sync(partial(end_all, self.folder.tag, group, spare=spare)):
-            print(f"some processes of run {self.folder.tag} can't be killed", flush=True)  # noqa: T201  # wrapper.log
+            remark(f"some processes of run {self.folder.tag} can't be killed")
 
     async def reap_orphans(self) -> None:
         """For as long as it takes."""
@@ -225,7 +228,9 @@ class CommandWork:
             if b"\\ud" in line.lower():  # lone surrogates, perhaps, which nothing else takes
                 said = json.loads(json.dumps(said, ensure_ascii=False).encode(errors="replace"))
         except (ValueError, RecursionError):
-            print(f"no report: {line[:200]!r}", flush=True)  # noqa: T201  # wrapper.log
+            self._nonsense += 1
+            if self._nonsense <= NONSENSE_NAMED_MAX:  # a log that nobody bounds
+                remark(f"no report: {line[:200]!r}")
             return
         if isinstance(said, dict):
             self._on_line(said)

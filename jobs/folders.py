@@ -177,7 +177,7 @@ class RunFolder:
 def _read(path: Path, type: type[T]) -> T | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=type)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, ValueError, RecursionError):  # somebody has damaged it: it says nothing
         return None
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,8 @@ class LocalLauncher:
     async def cancel(self, tag: str, *, force: bool) -> None:
         folder = RunFolder(self.runs, tag)
         if folder.path.exists():
-            (folder / "cancel").touch(mode=0o600)
+            with suppress(OSError):  # the disk is full: the signal says it, too
+                (folder / "cancel").touch(mode=0o600)
             _signal(folder, signal.SIGKILL if force else signal.SIGTERM)
         if force:
             await self._end(folder)
@@ -174,5 +176,5 @@ def _whereabouts(cluster: dict[str, Any]) -> dict[str, str]:
 def _cluster_of(folder: RunFolder) -> dict[str, Any] | None:
     try:
         return load_run(folder / "run.json").cluster
-    except (OSError, msgspec.DecodeError):
+    except (OSError, ValueError, RecursionError):
         return None

@@ -4,10 +4,16 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["BoundedLog"]
+__all__ = ["BoundedLog", "remark"]
 
 TAIL_LINES = 40
 TAIL_BYTES_MAX = 16 * 1024
+
+
+def remark(text: str) -> None:
+    """A line for people, in `wrapper.log`. Where the disk is full it is lost, and nothing else is."""
+    with suppress(OSError, ValueError):
+        print(text, flush=True)  # noqa: T201
 
 
 class BoundedLog:

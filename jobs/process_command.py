@@ -59,6 +59,8 @@ def command(run: Run) -> Command:
         raise WrongWork("argv is empty: name a program")
     if any("\0" in part for part in [*work.argv, work.cwd, *work.env, *work.env.values()]):
         raise WrongWork("a command can't have a zero byte in it")
+    if odd := [name for name in work.env if not name or "=" in name]:
+        raise WrongWork(f"a variable of the environment can't be named {odd[0]!r}")
     if work.cwd:
         _check_folder(work.cwd)
     program = _program(work.argv[0], work)

@@ -4,8 +4,10 @@ import os
 import secrets
 import shlex
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import trio
 
@@ -56,8 +58,7 @@ class Spawned:
     def last_words(self) -> str:
         """The end of what it has said."""
         with self.log_file.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
-            return log.read().decode(errors="replace").strip()[-LAST_WORDS_CHARS:] or SAID_NOTHING
+            return _last_words(log) or SAID_NOTHING
 
 
 async def spawned_by(command: Sequence[str], cluster: str, log_folder: Path | None = None, token: str = "") -> Spawned:
@@ -80,20 +81,28 @@ async def run_hook(command: Sequence[str], cluster: str, nodes: int) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise HookFailed(f"{' '.join(argv)}: {error}") from error
     if done.returncode:
-        said = done.stdout.decode(errors="replace").strip()[-LAST_WORDS_CHARS:] or SAID_NOTHING
+        said = done.stdout or SAID_NOTHING
         raise HookFailed(f"{' '.join(argv)} has ended with exit code {done.returncode}: {said}")
 
 
-def _run(argv: list[str], cluster: str) -> "subprocess.CompletedProcess[bytes]":
-    return subprocess.run(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=_environment(cluster),
-        timeout=HOOK_TIMEOUT_S,
-        check=False,
-    )
+def _run(argv: list[str], cluster: str) -> "subprocess.CompletedProcess[str]":
+    """To the end of the command itself: a pipe would be open for as long as what it has started in the background."""
+    with tempfile.TemporaryFile() as output:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=_environment(cluster),
+            timeout=HOOK_TIMEOUT_S,
+            check=False,
+        )
+        return subprocess.CompletedProcess(argv, done.returncode, _last_words(output))
+
+
+def _last_words(output: IO[bytes]) -> str:
+    output.seek(max(0, output.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
+    return output.read().decode(errors="replace").strip()[-LAST_WORDS_CHARS:]
 
 
 def split(command: str | Sequence[str]) -> list[str]:

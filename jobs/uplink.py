@@ -8,10 +8,12 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from tenure.jobs.logs import remark
 from tenure.scheduler.activities_wire import Report
 from tenure.scheduler.client import GridClient
 from tenure.scheduler.errors import NotDone, TenureError
 from tenure.scheduler.keys import partition_of
+from tenure.scheduler.texts import told
 from tenure.scheduler.wire import Envelope, Kind
 
 __all__ = ["ClientUplink", "open_cluster_uplink"]
@@ -81,7 +83,7 @@ async def _keep_connected(uplink: ClientUplink, cluster: dict[str, Any]) -> None
                     members = tuple(member.address for member in grid.ownership().members)
                     settings = replace(settings, addresses=members or settings.addresses)
         except Exception as error:  # noqa: BLE001  # whatever it is, the work goes on for a while, and we try again
-            print(f"the cluster can't be reached: {type(error).__name__}: {error}", flush=True)  # noqa: T201  # wrapper.log
+            remark(f"the cluster can't be reached: {told(error)}")
             await trio.sleep(CONNECT_PAUSE_S)
         finally:
             uplink.client, uplink.connected = None, trio.Event()

@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from tenure.jobs.born import born
 from tenure.jobs.command_work import open_command
 from tenure.jobs.folders import Keeper, RunFolder, place_of, write_whole
 from tenure.jobs.kinds import Command
+from tenure.jobs.logs import remark
 from tenure.jobs.reporting import RunFile, load_run
 from tenure.jobs.uplink import open_cluster_uplink
 from tenure.scheduler.activities_port import Outcome, Untold
@@ -74,8 +75,7 @@ async def _run(folder: RunFolder, file: RunFile, open_uplink: OpenUplink, lock: 
             write_whole(folder / "untold.json", msgspec.json.encode(untold))  # first: the other says that it is over
             write_whole(folder / "outcome.json", msgspec.json.encode(outcome))
         except OSError as error:  # the disk is full: it can still be told
-            with suppress(OSError):
-                print(f"how it ended could not be kept: {error}", flush=True)  # noqa: T201  # wrapper.log
+            remark(f"how it ended could not be kept: {error}")
 
     async with open_uplink(file.cluster) as uplink, open_command(folder, command, lock, alone=alone) as work:
         attempt = Attempt(

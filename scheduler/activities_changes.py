@@ -57,6 +57,10 @@ class ActivityChanges:
         if new.has_ended:
             self.tenure.stopping.activity_ended(live)
 
+    def _is_full(self, live: Live) -> bool:
+        settings = self.tenure.settings
+        return len(live.queue) >= settings.mailbox_messages_max or live.mail_bytes >= settings.mailbox_bytes_max
+
     def _changed(self, live: Live) -> None:
         draft = self.tenure.turns.draft
         draft.changed[live.id] = live
@@ -66,7 +70,7 @@ class ActivityChanges:
     def _tell(self, live: Live, event: ActivityEvent) -> None:
         if Kind.ACTIVITY not in live.type.handlers if not live.stuck else live.status == Status.STOPPING:
             return  # it does not want to know, or never will
-        if not event.has_ended and len(live.queue) >= self.tenure.settings.mailbox_messages_max:
+        if not event.has_ended and self._is_full(live):
             return  # its record says how far it is; the end is told in any case
         # One that has said nothing may be gone already: cancelled, and its name used again, in one turn.
         said = next((activity.said for activity in live.activities if activity.id == event.id), 0)

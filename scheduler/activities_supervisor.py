@@ -40,6 +40,7 @@ FORCE_MARGIN_S = 5.0
 """A process that was told to end minds its deadline itself; so much later it is ended from here."""
 SILENCE_MARGIN_S = 10.0
 """For clocks that don't run alike, and for the time that killing takes."""
+UNSEEN = "its run can't be looked at"
 _decode_report = msgspec.msgpack.Decoder(Report).decode
 
 
@@ -156,9 +157,18 @@ class Supervisor:
             return await self._see_to_wanted(activity, watch, launcher)
         if launcher is None or launcher.place != activity.place:
             return self._see_to_distant(activity, watch)
-        found = await launcher.find(activity.tag)
+        try:
+            found = await launcher.find(activity.tag)
+        except Exception as error:  # noqa: BLE001  # its folder can't be read: all that is known is what it says
+            self._wait(activity, watch, f"{UNSEEN}: {told(error)}")
+            return min(LOOK_S, self._see_to_distant(activity, watch))
+        if watch.waits_for.startswith(UNSEEN):
+            watch.waits_for = ""
         if found.state != "running":
             await self._bury(activity, watch, launcher, found)
+        elif self._left_s(activity, watch) <= 0:  # its wrapper hangs, and would have ended it otherwise
+            await launcher.cancel(activity.tag, force=True)
+            self._see_to_distant(activity, watch)
         elif activity.status == ActivityStatus.CANCELLING:
             await self._press(activity, watch, launcher)
         return LOOK_S
@@ -209,14 +219,17 @@ class Supervisor:
     def _see_to_distant(self, activity: Activity, watch: _Watch) -> float:
         """On another machine: all that is known is what it says. It hears from us in the answers, and ends itself
         when it hears nothing for too long; only after that is it taken for lost."""
-        policy = activity.policy
-        patience_s = policy.orphan_after_s + policy.cancel_deadline_s + SILENCE_MARGIN_S
-        left_s = watch.heard_s + patience_s - trio.current_time()
+        left_s = self._left_s(activity, watch)
         if left_s <= 0:
             where = activity.place or "the place where it ran"
+            patience_s = _patience_s(activity)
             self._lose(activity, watch, _failure(f"Lost: nothing was heard from {where} for {patience_s:g} s"))
             return LOOK_S
         return max(0.05, min(5.0, left_s))
+
+    def _left_s(self, activity: Activity, watch: _Watch) -> float:
+        """So much longer may it be silent. Who is not answered for so long has ended itself before."""
+        return watch.heard_s + _patience_s(activity) - trio.current_time()
 
     async def _bury(self, activity: Activity, watch: _Watch, launcher: Launcher, found: Found) -> None:
         """It is over here: as it said, or, where it said nothing, lost, with all that it may have left behind."""
@@ -260,6 +273,10 @@ class Supervisor:
             self.tenure.lives.ready(live)  # to be forgotten
             return None
         return current
+
+
+def _patience_s(activity: Activity) -> float:
+    return activity.policy.orphan_after_s + activity.policy.cancel_deadline_s + SILENCE_MARGIN_S
 
 
 def _failure(error: str, *, final: bool = False) -> Outcome:

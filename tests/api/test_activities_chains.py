@@ -151,6 +151,32 @@ async def test_after_several(cluster: Cluster, client: tenure.Client) -> None:
     assert (await cluster.launched()).job == "join"
 
 
+async def test_after_several_of_which_one_goes_it_waits_for_all_the_others(
+    cluster: Cluster, client: tenure.Client
+) -> None:
+    for id in ("a", "b", "c"):
+        await client.schedule(ProcessJob, id=id, argv=["x"], on_demand=True)
+    await client.schedule(ProcessJob, id="join", argv=["x"], after=["a", "b", "c"])
+    await client.publish("a", {"start": {}})
+    await (await cluster.launched()).succeed()
+    await trio.sleep(1)
+    await client.unschedule("a")
+    await client.publish("b", {"start": {}})
+    await (await cluster.launched()).succeed()
+    assert await nothing_is_launched(cluster)  # c has not finished
+    await client.publish("c", {"start": {}})
+    await (await cluster.launched()).succeed()
+    assert (await cluster.launched()).job == "join"
+
+
+async def test_after_one_that_is_named_twice(cluster: Cluster, client: tenure.Client) -> None:
+    await client.schedule(ProcessJob, id="a", argv=["x"], on_demand=True)
+    await client.schedule(ProcessJob, id="b", argv=["x"], after=["a", "a"])
+    await client.publish("a", {"start": {}})
+    await (await cluster.launched()).succeed()
+    assert (await cluster.launched()).job == "b"
+
+
 async def test_after_one_that_is_not_there_is_told(cluster: Cluster, client: tenure.Client) -> None:
     await client.schedule(ProcessJob, id="load", argv=["load"], after="extarct")
     await trio.sleep(5)

@@ -1,5 +1,6 @@
 """The launcher and its wrappers by themselves: real processes, and an uplink that answers as a job would."""
 
+import io
 import os
 import signal
 import subprocess
@@ -452,6 +453,62 @@ async def test_work_goes_on_whatever_it_says_and_whatever_becomes_of_its_folder(
     await machine.launcher.launch(msgspec.structs.replace(run(), work=work))
     outcome = (await machine.until("over")).outcome
     assert (outcome.status, outcome.result) == ("succeeded", 7)
+
+
+class Full(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+async def test_work_goes_on_when_the_disk_of_its_wrappers_log_is_full(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import os; os.write(int(os.environ['TENURE_REPORT_FD']), b'no report\\n{\"result\": 7}\\n')"
+    monkeypatch.setattr(sys, "stdout", Full())
+    await machine.launcher.launch(run(sys.executable, "-c", code))
+    outcome = (await machine.until("over")).outcome
+    assert (outcome.status, outcome.result) == ("succeeded", 7)
+
+
+async def test_what_is_no_report_fills_no_log(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    code = "import os; [os.write(int(os.environ['TENURE_REPORT_FD']), b'nonsense\\n' * 1000) for _ in range(5)]"
+    await machine.launcher.launch(run(sys.executable, "-c", code))
+    assert (await machine.until("over")).outcome.status == "succeeded"
+    assert capsys.readouterr().out.count("no report") == 100
+
+
+@pytest.mark.parametrize("left", [b"", b"\xff", b'{"status":"\xff"}', b'{"status":"succeeded","result":' + b"[" * 5000])
+async def test_a_damaged_outcome_says_nothing(machine: Machine, left: bytes) -> None:
+    folder = machine.folder()
+    folder.make()
+    for name in ("began", "lock"):
+        (folder / name).touch()
+    for name in ("outcome.json", "wrapper.json", "run.json"):
+        (folder / name).write_bytes(left)
+    found = await machine.launcher.find(folder.tag)
+    assert (found.state, found.outcome) == ("over", None)
+    await machine.launcher.cancel(folder.tag, force=True)
+    await machine.launcher.end_all()
+
+
+async def test_a_run_is_ended_also_where_the_disk_is_full(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    folder = machine.folder()
+    await machine.new_launcher(start=start_wrapper).launch(run("sleep", "600", orphan_after_s=600.0))
+    await within(lambda: folder.keeper())
+    monkeypatch.setattr(Path, "touch", full)
+    await machine.launcher.cancel(folder.tag, force=True)
+    monkeypatch.undo()
+    assert not folder.is_locked()
+
+
+@pytest.mark.parametrize("name", ["A=B", ""])
+def test_a_variable_that_no_environment_takes_is_refused(name: str) -> None:
+    work = {"argv": ["true"], "env": {name: "x"}}
+    with pytest.raises(LaunchRefused, match="a variable of the environment can't be named"):
+        command_of(msgspec.structs.replace(run(), work=work))
 
 
 def test_kinds_are_found_by_name() -> None:

@@ -261,6 +261,19 @@ async def test_it_takes_too_long(real: Real) -> None:
     assert activity["error"] == "TimedOut: it took longer than 1 s"
 
 
+async def test_a_wrapper_that_fails_costs_its_attempt_and_not_the_test(
+    real: Real, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, client = real
+
+    async def broken(*_: Any) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("tenure.jobs.wrapper._run", broken)
+    await client.schedule(ProcessJob, id="a", argv=["true"], attempts_max=1)
+    assert (await ended(client))["error"] == "WrapperFailed: RuntimeError: broken"
+
+
 async def test_a_killed_command_takes_all_that_it_started_with_it(real: Real) -> None:
     _, client = real
     await client.schedule(ProcessJob, id="a", argv=python(FAMILY), attempts_max=1)

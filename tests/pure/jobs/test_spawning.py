@@ -102,3 +102,12 @@ async def test_a_hook_gets_the_number_and_its_failure_is_told(tmp_path: Path) ->
     assert file.read_text() == f"3 {CLUSTER}\n"
     with pytest.raises(tenure.HookFailed, match="exit code 4: no quota for 3"):
         await run_hook(["sh", "-c", "echo no quota for {nodes}; exit 4"], CLUSTER, 3)
+
+
+async def test_a_hook_is_not_waited_for_longer_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has started in the background holds its output open."""
+    monkeypatch.setattr("tenure.jobs.spawning.HOOK_TIMEOUT_S", 5.0)
+    with trio.fail_after(4):
+        await run_hook(["sh", "-c", "sleep 10 & echo started"], CLUSTER, 3)
+        with pytest.raises(tenure.HookFailed, match="exit code 4: no quota"):
+            await run_hook(["sh", "-c", "sleep 10 & echo no quota; exit 4"], CLUSTER, 3)
