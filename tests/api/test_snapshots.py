@@ -13,7 +13,7 @@ import trio
 import tenure
 from tenure.scheduler.fences import INCARNATION_MAX
 from tenure.scheduler.held_back import HeldBack
-from tenure.scheduler.holding import HARD
+from tenure.scheduler.holding import BEYOND, HARD
 from tenure.scheduler.snapshots import restoring
 from tenure.scheduler.snapshots.catalog import Catalog
 from tenure.scheduler.snapshots.errors import StoreFailed
@@ -602,7 +602,7 @@ async def test_messages_for_whole_topics_and_types_are_on_their_way(
 ) -> None:
     """What waits in a lane behind a full mailbox, or was sent and not taken, is delivered when it is restored."""
     monkeypatch.setattr(HeldBack, "hear", lambda self, answer: None)  # what it was told got lost
-    count = 3 * HARD + 5
+    count = 3 * HARD + BEYOND + 5
     settings = tenure.NodeSettings(mailbox_messages_max=3)
     async with another(nodes=1, partitions=1, settings=settings) as (_, client):
         await client.schedule(Keeper, id="plain")
