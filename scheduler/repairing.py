@@ -2,7 +2,7 @@
 
     marker       made again of what the heads say; put back as it was, where a restore was left before it wrote anything
     assignment   taken away: nodes compute it again
-    heartbeats, orders, requests that nobody can read: taken away
+    heartbeats, orders, requests, words of hangs that nobody can read: taken away
     watermarks   announced anew, above all that clients have begun
     heads        can't be made again: the jobs of their partitions come back with a snapshot
 
@@ -19,6 +19,7 @@ from tenure.scheduler.assignment import ASSIGNMENT, NODE_PREFIX, Assignment, Nod
 from tenure.scheduler.cluster import ALIVE_S, MARKER, Cluster, marker_of, recover_marker, told_by_heads
 from tenure.scheduler.errors import Undecodable, UnreadableFormat
 from tenure.scheduler.grid.port import Grid, Map
+from tenure.scheduler.hangs import HANG_PREFIX, Hang
 from tenure.scheduler.keys import HEAD, WATERMARK
 from tenure.scheduler.orders import HOLD, Order, leave_key, order_key
 from tenure.scheduler.snapshots.request import REQUEST, Request
@@ -36,6 +37,7 @@ READABLE: tuple[tuple[bytes, type[Any]], ...] = (
     (leave_key(""), Order),
     (REQUEST, Request),
     (PLAN, UpgradePlan),
+    (HANG_PREFIX, Hang),
 )
 """What is taken away where it can't be read: who has put it there puts it there again, or has gone."""
 

@@ -1,6 +1,7 @@
 """`tenure jobs`, `describe` and `wait` of whatever jobs there are."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,15 @@ def test_snapshots_are_not_taken_every_so_many_ages(shell: Shell) -> None:
     """Their job would take one after the other: the time to wait would be refused after each."""
     shell("snapshot", "/nowhere", "--every", "99999999999d", code=Exit.USAGE)
     assert "up to a hundred years" in shell.err
+
+
+def test_a_variable_that_is_not_set_means_neither_one_snapshot_nor_all_nodes(shell: Shell, tmp_path: Path) -> None:
+    """As in `tenure snapshot URL --every "$EVERY"`: one was taken, none was scheduled, and all seemed well."""
+    shell("snapshot", str(tmp_path), "--every", "", code=Exit.USAGE)
+    assert "write a time like 90s, 30m, 6h or 1d" in shell.err
+    assert not list(tmp_path.iterdir())
+    shell("upgrade", "", "--spawn", "tenure node newer.py", code=Exit.USAGE)
+    assert "The selector of nodes is empty: name them, or leave it out for all" in shell.err
 
 
 def test_snapshots_have_a_place(shell: Shell) -> None:

@@ -16,6 +16,7 @@ from tenure.scheduler.cluster import ALIVE_S, MARKER, MarkerDamaged, find, find_
 from tenure.scheduler.cluster import Cluster as Marker
 from tenure.scheduler.grid.memory import MemoryCluster
 from tenure.scheduler.grid.port import Grid, Map
+from tenure.scheduler.hangs import Hang, hang_key
 from tenure.scheduler.keys import HEAD, WATERMARK, partition_of
 from tenure.scheduler.repairing import damages
 from tenure.scheduler.snapshots.request import CUT, REQUEST
@@ -228,6 +229,17 @@ async def test_what_is_damaged_is_named_and_mended() -> None:
     assert not left.harms
     assert await find(grid) == marker
     assert decode(await grid.get(Map.HEADS, 3, WATERMARK) or b"", int) == 77
+
+
+@pytest.mark.usefixtures("in_virtual_time")
+async def test_the_word_of_a_node_that_hangs_is_known_and_taken_away_where_it_can_not_be_read() -> None:
+    grid = MemoryCluster(partitions=PARTITIONS).connect()
+    await find_or_form(grid, "mine")
+    await grid.set(Map.NODES, 0, hang_key("n"), encode(Hang("n", 1, "a job", "a turn")))
+    assert await damages(grid, 1) == []
+    await grid.set(Map.NODES, 0, hang_key("n"), b"g" * 64)
+    (damage,) = await damages(grid, 1)
+    assert (damage.where, damage.remedy) == ("entry 'hang/n'", "it is taken away")
 
 
 @pytest.mark.parametrize("settled", [False, True])

@@ -48,10 +48,10 @@ def snapshot(
         Take no more by schedule. Those that are there stay.
     """
     where = location(url)
-    if stop and every:
+    if stop and every is not None:
         raise Usage("Say --every to begin or --stop to end, not both.")
-    if every or stop:
-        return _schedule(where, _seconds(every) if every else 0.0, keep, within, connection)
+    if stop or every is not None:
+        return _schedule(where, 0.0 if every is None else _seconds(every), keep, within, connection)
 
     async def run() -> dict[str, Any]:
         from tenure.scheduler.snapshots import calls

@@ -65,6 +65,8 @@ def upgrade(
     if not spawn and not dry_run:
         raise Usage("Say how a new node is started: --spawn COMMAND.")
     text = " ".join(selector)
+    if selector and not text.strip():
+        raise Usage("The selector of nodes is empty: name them, or leave it out for all.")
     chosen = parse_selector(text, NODES)
 
     async def run(client: "GridClient") -> list[str] | dict[str, str]:
