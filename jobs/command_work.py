@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -147,10 +147,19 @@ class CommandWork:
         assert self._process is not None
         await _ended(self._process)
         await self.kill()  # what it has started, and left behind
+        self._take_back_group()
         code = self._process.wait()
         with trio.move_on_after(LAST_LINES_S):
             await self._all_read.wait()
         return self._outcome(code)
+
+    def _take_back_group(self) -> None:
+        """Once it is reaped, its number may be another group's: the watcher, too, must not kill that."""
+        assert self._watcher is not None
+        assert self._watcher.stdin is not None
+        with suppress(BrokenPipeError):
+            self._watcher.stdin.write(b"\n")
+            self._watcher.stdin.flush()
 
     def _outcome(self, code: int) -> Outcome:
         if code == 0:

@@ -199,6 +199,8 @@ def prune(runs: Path) -> None:
 
 def _aged(runs: Path) -> Iterator[tuple[float, str]]:
     for folder in runs.iterdir():
+        if not folder.is_dir():
+            continue  # nothing of ours
         try:
             yield folder.stat().st_mtime, folder.name
         except FileNotFoundError:

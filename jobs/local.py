@@ -113,7 +113,7 @@ class LocalLauncher:
         """End all runs of this cluster here at once: its grid is going, and with it their jobs."""
         for path in sorted(self.runs.iterdir()) if self.runs.exists() else ():
             folder = RunFolder(self.runs, path.name)
-            if folder.is_locked() and _cluster_of(folder) in (self.cluster, self._reach()):
+            if path.is_dir() and folder.is_locked() and _cluster_of(folder) in (self.cluster, self._reach()):
                 await self.cancel(folder.tag, force=True)
 
 

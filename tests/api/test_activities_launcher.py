@@ -455,6 +455,33 @@ async def test_work_goes_on_whatever_it_says_and_whatever_becomes_of_its_folder(
     assert (outcome.status, outcome.result) == ("succeeded", 7)
 
 
+async def test_who_watches_forgets_the_number_of_a_command_that_has_ended(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number may be another's by the time that the wrapper is killed, while it tries to tell the end."""
+    told = tmp_path / "told"
+    monkeypatch.setattr("tenure.jobs.command_work._WATCHER", f"while read -r line; do echo $line >>{told}; done")
+    await machine.launcher.launch(run("sh", "-c", "echo $$ >pid; sleep 0.3", orphan_after_s=600.0))
+    await within(lambda: (machine.folder() / "pid").exists())
+    machine.job.is_there = False
+    await machine.until("over")  # it is not told yet
+    pid = (machine.folder() / "pid").read_text().strip()
+    await within(lambda: told.read_text().split("\n") == [pid, "", ""])
+    machine.job.is_there = True
+    await within(lambda: told.read_text().endswith("end\n"))
+
+
+async def test_what_is_no_folder_among_the_runs_is_left_alone(machine: Machine) -> None:
+    machine.launcher.runs.mkdir(parents=True)
+    file = machine.launcher.runs / "notes.txt"
+    file.touch()
+    os.utime(file, (1, 1))
+    await machine.launcher.launch(run("true"))
+    await machine.until("over")
+    await machine.launcher.end_all()
+    assert file.exists()
+
+
 class Full(io.StringIO):
     def write(self, text: str) -> int:
         raise OSError(28, "No space left on device")
