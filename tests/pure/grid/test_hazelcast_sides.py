@@ -56,6 +56,7 @@ async def test_all_that_were_there_are_tried_in_turn_and_those_that_were_given(n
 
 
 async def test_who_lets_us_in_ends_the_search(nursery: trio.Nursery, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING", logger=sides.__name__)  # commands, which other tests run, hush it
     client = Client(member(1), member(2), member(3))
 
     def lets_in(host: str) -> bool:
