@@ -8,6 +8,8 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tenure.scheduler.grid.port import Map
+from tenure.scheduler.journal import Journal
 from tenure.testing import plugin
 
 # How much else a machine has to do decides no test.
@@ -27,3 +29,18 @@ def pytest_configure(config: pytest.Config) -> None:
         del os.environ[name]
     # Which clusters there were before is nothing that tests may learn from each other, or leave behind.
     os.environ["TENURE_NODE_STATE"] = tempfile.mkdtemp(prefix="tenure-tests-")
+
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Those of all records that are written from now on."""
+    found: list[int] = []
+    write = Journal.write_once
+
+    async def watch(self: Journal, map: Map, key: bytes, value: bytes) -> bool:
+        if map is Map.JOURNAL:
+            found.append(len(value))
+        return await write(self, map, key, value)
+
+    monkeypatch.setattr(Journal, "write_once", watch)
+    return found

@@ -19,10 +19,8 @@ from tenure.listeners import listening
 from tenure.members import Member, free_port, start_member
 from tenure.scheduler.cluster import find_or_form
 from tenure.scheduler.grid.hazelcast import HazelcastGrid, HazelcastSettings
-from tenure.scheduler.grid.port import Map
 from tenure.scheduler.host import Host
 from tenure.scheduler.jobtype import Registry
-from tenure.scheduler.journal import Journal
 from tenure.scheduler.keys import partition_of
 from tenure.scheduler.node import Node
 from tests.cluster.test_adapter import SETTINGS
@@ -74,20 +72,6 @@ def member() -> Iterator[Member]:
     member = trio.run(start_member, settings)
     yield member
     member.kill()
-
-
-@pytest.fixture
-def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    found: list[int] = []
-    write = Journal.write_once
-
-    async def watch(self: Journal, map: Map, key: bytes, value: bytes) -> bool:
-        if map is Map.JOURNAL:
-            found.append(len(value))
-        return await write(self, map, key, value)
-
-    monkeypatch.setattr(Journal, "write_once", watch)
-    return found
 
 
 async def served(member: Member, drive: Callable[[tenure.SyncClient], None]) -> float:

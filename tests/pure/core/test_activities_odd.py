@@ -14,9 +14,7 @@ from tenure.scheduler.activities_bounds import TOLD_BYTES_MAX, sound
 from tenure.scheduler.activities_port import Outcome, Run, Untold
 from tenure.scheduler.activities_wire import ActivityEvent
 from tenure.scheduler.context import Context
-from tenure.scheduler.grid.port import Map
 from tenure.scheduler.jobtype import Job, JobType, Retry
-from tenure.scheduler.journal import Journal
 from tenure.scheduler.wire import encode
 from tests.pure.core.activities_bench import JOB, Machines, committed
 from tests.pure.core.bench import Bench, rest
@@ -25,21 +23,6 @@ from tests.pure.core.bench import Bench, rest
 @pytest.fixture
 def machines(bench: Bench) -> Machines:
     return Machines(bench)
-
-
-@pytest.fixture
-def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Those of all records that are written from now on."""
-    found: list[int] = []
-    write = Journal.write_once
-
-    async def watch(self: Journal, map: Map, key: bytes, value: bytes) -> bool:
-        if map is Map.JOURNAL:
-            found.append(len(value))
-        return await write(self, map, key, value)
-
-    monkeypatch.setattr(Journal, "write_once", watch)
-    return found
 
 
 def nested(depth: int) -> list[Any]:

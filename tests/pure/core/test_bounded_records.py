@@ -15,7 +15,6 @@ from tenure.scheduler.formats import FIRST, MARK, format_of
 from tenure.scheduler.grid.memory import Fault
 from tenure.scheduler.grid.port import Map
 from tenure.scheduler.jobtype import Job, JobType, Retry
-from tenure.scheduler.journal import Journal
 from tenure.scheduler.keys import journal_key, slot_key
 from tenure.scheduler.looking_over import LookOver
 from tenure.scheduler.settings import ClientSettings, NodeSettings
@@ -166,21 +165,6 @@ MANY, TELLER = JobType("many", Many, retry=ONCE), JobType("teller", Teller, retr
 RESUMER = JobType("resumer", Resumer)
 PICKY = JobType("picky", Picky)
 ALARMED, SLOW, IMPATIENT = JobType("alarmed", Alarmed), JobType("slow", Slow), JobType("impatient", Impatient)
-
-
-@pytest.fixture
-def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Those of all records that are written from now on."""
-    found: list[int] = []
-    write = Journal.write_once
-
-    async def watch(self: Journal, map: Map, key: bytes, value: bytes) -> bool:
-        if map is Map.JOURNAL:
-            found.append(len(value))
-        return await write(self, map, key, value)
-
-    monkeypatch.setattr(Journal, "write_once", watch)
-    return found
 
 
 async def make(bench: Bench, type: str, count: int) -> list[str]:
